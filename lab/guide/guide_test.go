@@ -125,6 +125,7 @@ func (c rootCopy) edit(t *testing.T, chapter guide.Chapter) {
 // vet has go vet look at the packages with changed files, new ones too.
 func (c rootCopy) vet(t *testing.T) {
 	t.Helper()
-	c.run(t, c.dir, `git add -A && git diff --cached --name-only --diff-filter=d -- '*.go' |
+	// The example is a module of its own, which lacks go.sum until its chapter's commands have run.
+	c.run(t, c.dir, `git add -A && git diff --cached --name-only --diff-filter=d -- '*.go' ':!lab/guide/testdata' |
 		xargs -r dirname | sort -u | sed 's,^,./,' | xargs -r go vet`)
 }

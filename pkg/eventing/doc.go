@@ -36,8 +36,9 @@
 // connection no write succeeds, so the relay makes no progress until the connection is closed.
 //
 // The library's SQL names tables without a schema. Each service connects as a role whose
-// search_path is its own schema, so `outbox` and `inbox` are the tables of that service. Package
-// migrate has the migrations that create the tables and the role. A service lists the parts of the
+// search_path is its own schema, so `outbox` and `inbox` are the tables of that service. A service that
+// has tables and a role already keeps both, and the library's tables are in a schema next to its own.
+// Package migrate has the migrations that create the tables and the role. A service lists the parts of the
 // library that it uses, and gets the migrations of these parts. The library's migrations have
 // numbers from 100 to 999. A service numbers its own migrations from 1000 on.
 //

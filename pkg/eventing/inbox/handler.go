@@ -87,7 +87,9 @@ type Handler interface {
 	// Repair gives e's aggregate the owner's state, in transactions of its own. The state has
 	// e.Version or a later version. If the owner has lost e, the state may have any version, and
 	// Repair returns ErrLost. The consumer then acknowledges e. After any other error the consumer
-	// repeats Repair until it succeeds, unless the error is eventing.Permanent.
+	// repeats Repair until it succeeds, unless the error is eventing.Permanent. After a success the
+	// consumer passes e to Apply again, which finds that e is Stale. If Apply returns Gap each time, such as
+	// for an event that it cannot apply in any state, the consumer repairs the aggregate for ever.
 	Repair(ctx context.Context, e eventing.Event) error
 	// Committed is called after a commit, with the position of each aggregate that moved. Version
 	// 0 stands for a position that the caller does not know. ctx has the trace of the commit.

@@ -45,6 +45,23 @@
 // is new. The next release removes what is old, because an older binary runs on the newer schema
 // during a rollout and after a rollback.
 //
+// # A service that has tables already
+//
+// Such a service has a role, a pool, migrations and tables in the schema public. It keeps them. The library's
+// tables are in a schema of their own, with a role of their own, and the service's role is a member of that role:
+//
+//	var Events = migrate.Schema{Name: "events", Role: "orders_events", Parts: []embed.FS{migrate.Outbox}, Own: rights}
+//
+//	-- in rights, 01000_rights.sql
+//	GRANT orders_events TO orders_app;
+//
+// A member has the rights of its role, and none of the settings: Postgres applies the settings of a role only to
+// the sessions that connect as this role. So Up changes no setting of orders_app. Its sessions find the tables by
+// a search_path such as "public, events", which the service sets for its pool. Relay and consumer have a pool of
+// their own, of the same URL, with the settings that the library relies on ([Schema.Configure]). The service's own
+// migrations go on with their table of versions in public. The schema of the library is not public itself, because
+// goose_db_version would then be one table with two histories.
+//
 // # Locks
 //
 // A statement such as ALTER TABLE needs its table for itself. While it waits for a transaction that
@@ -76,9 +93,10 @@ import (
 // ErrBehind is the error of a schema that lacks migrations of the binary.
 var ErrBehind = errors.New("the schema is behind the binary")
 
-// ErrRole is the error of a role whose sessions do not look into the schema, such as an administrator's.
-// The statements of a service name no schema, so that they would not find its tables.
-var ErrRole = errors.New("the search_path of the role does not lead to the schema: is it the role of the service?")
+// ErrRole is the error of sessions that do not look into the schema first, such as an administrator's.
+// The statements of a service name no schema, so that they would not find its tables. A pool of a member of the
+// service's role needs [Schema.Configure].
+var ErrRole = errors.New("the search_path does not lead to the schema first: the pool needs the role of the service, or Schema.Configure")
 
 // ErrServer is the error of a schema with a request role, on a server with a known fault in
 // row-level security (CVE-2024-10976). With that fault, a statement that was planned for one role
@@ -102,8 +120,10 @@ type Schema struct {
 	Name string
 	// Role is the service's role, which owns nothing. The first migration creates it
 	// unless it exists. The migrations give the role each setting that it lacks, in all databases: its
-	// search_path is the schema, and its statements and waits for locks have time limits. So an existing service
-	// that relies on other settings needs a new role for its sessions with the schema.
+	// search_path is the schema, and its statements and waits for locks have time limits. So the role of an existing
+	// service is not Role, but a member of Role: see "A service that has tables already". A role belongs to all
+	// databases of the server. So the first Up needs the right to create roles (CREATEROLE), and a later Up needs it
+	// if a release has another setting for the role.
 	Role string
 	// RequestRole is the role of requests, if rows belong to tenants. See pkg/eventing/tenant. If
 	// it is empty, every statement runs as Role. A schema has a request role from its first

@@ -140,7 +140,9 @@ func (r *Relay) onNotify(notify.Notification) { signal(r.wakeups) }
 
 // Run relays events until ctx ends. Then publishes in flight have up to three seconds to finish.
 // After that Run has up to 0.8 seconds to write the results and to hand back its leases. Then Run
-// returns nil. Run keeps these limits even if the database hangs. A Relay can run only once.
+// returns nil. Events that are neither handed over nor claimed when ctx ends are left to another relay,
+// or to that of the next process. Run keeps these limits even if the database hangs. A Relay can run
+// only once.
 //
 // If a topic is not named in full, Run returns an error at once. The broker would refuse each event of its
 // type by itself, and the relay would park them.

@@ -1,0 +1,204 @@
+package guide_test
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"example.com/lockstep/cmd/fork/guide"
+)
+
+const existing = "Use the library in a service that you have"
+
+// TestAnExistingService follows the chapter in a copy of the repository, and rolls both services out beside the
+// programs from before.
+//
+// Each change of an order prints one label, in the order of the changes. orders is killed with events that are
+// committed and not published, and with events that are published and not marked. shipping is killed, too.
+func TestAnExistingService(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("compiles the library for another module")
+	}
+	root, tools := repository(t)
+	chapters, err := guide.Read(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	chapter, err := guide.Find(chapters, existing)
+	if err != nil {
+		t.Skip("a fork: ", err)
+	}
+	c := copied(t, root, tools)
+	before := build(t, c.dir)
+	s := newShop(t)
+	s.command(t, before, "orders", "migrate")
+	s.command(t, before, "shipping", "migrate")
+	old := s.start(t, before, "orders")
+	changed, untouched := s.place(t), s.place(t)
+	// By a clerk.
+	if _, err := s.shipping.Exec(t.Context(), `INSERT INTO parcels (order_id, item, quantity) VALUES ($1, 'chair', 1)`, changed); err != nil {
+		t.Fatal(err)
+	}
+
+	c.follow(t, chapter)
+	after := build(t, c.dir)
+	s.startBroker(t, c.dir)
+	s.command(t, after, "orders", "migrate")
+	during := s.place(t) // by the old program
+	end(t, old, syscall.SIGTERM)
+	orders := s.start(t, after, "orders")
+	s.command(t, after, "shipping", "migrate")
+	shipping := s.start(t, after, "shipping")
+	s.change(t, changed, 2, 3)
+	s.labels(t, changed, 2, 3)
+
+	s.command(t, after, "orders", "announce")
+	s.labels(t, changed, 2, 3, 3)
+	s.labels(t, untouched, 1)
+	s.labels(t, during, 1)
+
+	// Between the commit and the publish.
+	placed := s.place(t)
+	s.labels(t, placed, 1)
+	s.fault(t, `{"faults": [{"kind": "outage", "method": "Publish"}]}`)
+	s.change(t, placed, 2, 5)
+	end(t, orders, syscall.SIGKILL)
+	s.fault(t, `{}`)
+	s.labels(t, placed, 1)
+	orders = s.start(t, after, "orders")
+	s.labels(t, placed, 1, 2, 3, 4, 5)
+
+	// Between the publish and its mark.
+	s.fault(t, `{"faults": [{"kind": "answer_lost", "method": "Publish"}]}`)
+	s.change(t, placed, 6, 6)
+	s.labels(t, placed, 1, 2, 3, 4, 5, 6)
+	end(t, orders, syscall.SIGKILL)
+	s.fault(t, `{}`)
+	orders = s.start(t, after, "orders")
+	s.change(t, placed, 7, 8)
+	s.labels(t, placed, 1, 2, 3, 4, 5, 6, 7, 8)
+	s.awaitDuplicate(t)
+	end(t, shipping, syscall.SIGKILL)
+	s.change(t, placed, 9, 10)
+	s.advance(t, "1m") // the leases of the killed process end
+	shipping = s.start(t, after, "shipping")
+	s.labels(t, placed, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10)
+
+	s.checkMetrics(t, c.dir)
+	s.checkDatabase(t)
+	s.change(t, placed, 11, 11)
+	end(t, orders, syscall.SIGTERM)
+	s.start(t, after, "orders") // its relay sends what the last one has not
+	s.labels(t, placed, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11)
+	end(t, shipping, syscall.SIGTERM)
+}
+
+// fault sets the faults of the local Pub/Sub.
+func (s *shop) fault(t *testing.T, plan string) {
+	t.Helper()
+	if err := s.faults(t.Context(), plan); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// advance moves the clock of the local Pub/Sub forward.
+func (s *shop) advance(t *testing.T, by string) {
+	t.Helper()
+	if _, err := call(t.Context(), http.MethodPost, "http://"+s.broker+"/control/advance", `{"by": "`+by+`"}`); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// labels waits for the labels of an order, and compares their quantities.
+func (s *shop) labels(t *testing.T, order int64, want ...int) {
+	t.Helper()
+	var got []int
+	await(t, fmt.Sprintf("%d labels of order %d", len(want), order), func() bool {
+		err := s.shipping.QueryRow(t.Context(), `SELECT array(SELECT quantity FROM labels WHERE order_id = $1 ORDER BY number)`, order).Scan(&got)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(got) >= len(want)
+	})
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Fatalf("labels of order %d (-want +got):\n%s", order, diff)
+	}
+}
+
+var duplicates = regexp.MustCompile(`(?m)^inbox_events_total\{.*outcome="duplicate".*\} [1-9]`)
+
+// awaitDuplicate waits until shipping has counted an event that came a second time.
+func (s *shop) awaitDuplicate(t *testing.T) {
+	t.Helper()
+	await(t, "an event that comes twice", func() bool { return duplicates.MatchString(s.metrics(t, "shipping")) })
+}
+
+func (s *shop) metrics(t *testing.T, service string) string {
+	t.Helper()
+	text, err := call(t.Context(), http.MethodGet, s.urls[service]+"/metrics", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+var (
+	alert  = regexp.MustCompile(`- alert: (\w+)\n +expr: (.+)`)
+	metric = regexp.MustCompile(`\b(?:outbox|inbox|reconcile|replica|consistency|database)_\w+`)
+)
+
+// checkMetrics compares the metrics of both services with those of the alerts that the chapter names.
+func (s *shop) checkMetrics(t *testing.T, root string) {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(root, guide.Document))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, chapter, _ := strings.Cut(string(text), "## "+existing+"\n")
+	chapter, _, _ = strings.Cut(chapter, "\n## ")
+	rules, err := os.ReadFile(filepath.Join(root, "deploy/observability/rules.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	exported, checked := s.metrics(t, "orders")+s.metrics(t, "shipping"), 0
+	for _, rule := range alert.FindAllStringSubmatch(string(rules), -1) {
+		if !strings.Contains(chapter, "`"+rule[1]+"`") {
+			continue
+		}
+		for _, name := range metric.FindAllString(rule[2], -1) {
+			checked++
+			if !strings.Contains(exported, "\n"+name) {
+				t.Errorf("%s needs %s, which no service exports", rule[1], name)
+			}
+		}
+	}
+	if checked < 10 {
+		t.Errorf("%d metrics of alerts: the chapter names too few", checked)
+	}
+}
+
+// checkDatabase checks that the database of orders has kept what was its own.
+func (s *shop) checkDatabase(t *testing.T) {
+	t.Helper()
+	var settings int
+	err := s.orders.QueryRow(t.Context(), `SELECT count(*) FROM pg_db_role_setting s JOIN pg_roles r ON r.oid = s.setrole
+		WHERE r.rolname IN ('orders_app', 'orders_owner')`).Scan(&settings)
+	if err != nil || settings != 0 {
+		t.Errorf("its roles have %d lists of settings, %v", settings, err)
+	}
+	var tables []string
+	err = s.orders.QueryRow(t.Context(), `SELECT array(SELECT relname::text FROM pg_class
+		WHERE relnamespace = 'public'::regnamespace AND relkind = 'r' ORDER BY 1)`).Scan(&tables)
+	if want := []string{"goose_db_version", "orders", "stock"}; err != nil || !slices.Equal(tables, want) {
+		t.Errorf("the schema public has %v, %v; want %v", tables, err, want)
+	}
+}
