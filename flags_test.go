@@ -12,7 +12,7 @@ import (
 
 var (
 	// usageFlag matches a flag of `serve --help`. Its groups are the name and the default.
-	usageFlag = regexp.MustCompile(`(?m)^  -([a-z-]+) .*\n .*\(([^()]*)\)$`)
+	usageFlag = regexp.MustCompile(`(?m)^ {2}-([a-z-]+) .*\n .*\(([^()]*)\)$`)
 	// rowFlag matches a row of docs/flags.md. Its groups are the name, the service and the default.
 	rowFlag = regexp.MustCompile("(?m)^\\| `-([a-z-]+)` \\| ([a-z]+) \\| ([^ ]+) \\|")
 )
