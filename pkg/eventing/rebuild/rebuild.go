@@ -161,9 +161,12 @@ func (r *Rebuild) Finish(ctx context.Context, by audit.Actor, unchecked bool) er
 			return audit.Write(ctx, tx, "rebuild finish", by, r.subjects...)
 		})
 		if err != nil {
-			err = fmt.Errorf("remove the shadow tables: %w", err)
+			return errors.Join(fmt.Errorf("remove the shadow tables: %w", err), after)
 		}
-		return errors.Join(err, after)
+		if after != nil { // a repetition finds no rebuild
+			return fmt.Errorf("the rebuild is finished, and its counters may be wrong until they are reconciled: %w", after)
+		}
+		return nil
 	})
 }
 
