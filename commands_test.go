@@ -42,7 +42,6 @@ var commands = map[string]runs{
 	"video migrate":        {"services/video/cmd/video/main_test.go", `[]string{"migrate"}, getenv`},
 	"catalog migrate":      {"docker-compose.yml", "\n  migrate-catalog:\n"}, // make compose-check
 	"video outbox":         {"services/runbook_test.go", "TestRunbook"},
-	"video outbox allow":   {"services/runbook_test.go", `o.types(t, "allow"`},
 	"catalog dlq":          {"services/runbook_test.go", "TestRunbook"},
 	"catalog reconcile":    {"services/runbook_test.go", "TestRunbook"},
 	"catalog backfill":     {"services/runbook_test.go", "TestRunbook"},

@@ -22,7 +22,9 @@ var costRates = []float64{10, 100, 400}
 type costVolume struct{ rate, reports time.Duration }
 
 var costVolumes = [...]costVolume{
-	measure.Quick: {time.Second, time.Second}, measure.Normal: {3 * time.Second, 10 * time.Second}, measure.Full: {30 * time.Second, 10 * time.Second},
+	measure.Quick:  {time.Second, time.Second},
+	measure.Normal: {3 * time.Second, 10 * time.Second},
+	measure.Full:   {30 * time.Second, 10 * time.Second},
 }
 
 // costs returns the series of the cost of a video at several rates. The cost is the write of the
