@@ -34,4 +34,10 @@ SELECT statement FROM (
                    {roles}, ' USING (' || pg_get_expr(polqual, polrelid) || ')',
                    ' WITH CHECK (' || pg_get_expr(polwithcheck, polrelid) || ')')
     FROM pg_policy WHERE polrelid = $1::text::regclass
+  UNION ALL
+  SELECT 7, format('COMMENT ON TABLE %s IS %L', $2::text::regclass, description)
+    FROM obj_description($1::text::regclass, 'pg_class') AS description WHERE description IS NOT NULL
+  UNION ALL
+  SELECT 7, format('COMMENT ON POLICY %I ON %s IS %L', polname, $2::text::regclass, description)
+    FROM pg_policy, obj_description(oid, 'pg_policy') AS description WHERE polrelid = $1::text::regclass AND description IS NOT NULL
 ) AS s ORDER BY step

@@ -22,4 +22,8 @@ SELECT statement FROM (
     FROM pg_depend AS d JOIN pg_rewrite AS w ON d.classid = 'pg_rewrite'::regclass AND w.oid = d.objid
     JOIN pg_class AS c ON c.oid = w.ev_class
    WHERE d.refobjid = $1::text::regclass AND c.relkind = 'v'
+  UNION ALL
+  SELECT 6, format('COMMENT ON TRIGGER %I ON %s IS %L', tgname, $1::text::regclass, description)
+    FROM pg_trigger AS t, obj_description(t.oid, 'pg_trigger') AS description
+   WHERE tgrelid = $1::text::regclass AND NOT tgisinternal AND description IS NOT NULL
 ) AS s ORDER BY step

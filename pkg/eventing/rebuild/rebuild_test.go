@@ -66,6 +66,13 @@ func TestANewTableIsLikeTheOldOne(t *testing.T) {
 		ALTER TABLE one ENABLE ROW LEVEL SECURITY;
 		ALTER TABLE one FORCE ROW LEVEL SECURITY;
 		ALTER VIEW spelled SET (security_barrier = true);
+		COMMENT ON TABLE one IS 'It''s a table.';
+		COMMENT ON COLUMN one.body IS 'A text.';
+		COMMENT ON INDEX one_by_body IS 'An index.';
+		COMMENT ON CONSTRAINT sense ON one IS 'A rule.';
+		COMMENT ON TRIGGER count_letters ON two IS 'A trigger.';
+		COMMENT ON POLICY named ON one IS 'A policy.';
+		COMMENT ON VIEW spelled IS 'A view.';
 		ALTER TABLE one ALTER COLUMN body SET (n_distinct = 7, n_distinct_inherited = 8), SET (toast.autovacuum_enabled = false, toast.vacuum_truncate = false)`)
 	f.asOwner(t)
 	f.exec(t, `ALTER DEFAULT PRIVILEGES IN SCHEMA app GRANT SELECT, DELETE ON TABLES TO app_service, PUBLIC`) // for tables made from now on
@@ -77,6 +84,10 @@ func TestANewTableIsLikeTheOldOne(t *testing.T) {
 			SELECT indexdef FROM pg_indexes WHERE tablename IN ('one', 'two') UNION ALL
 			SELECT concat_ws(' ', policyname, permissive, roles, cmd, qual, with_check) FROM pg_policies WHERE tablename IN ('one', 'two') UNION ALL
 			SELECT concat(conname, pg_get_constraintdef(oid)) FROM pg_constraint WHERE conrelid IN ('one'::regclass, 'two'::regclass) UNION ALL
+			SELECT concat_ws(' ', type, identity, description) FROM pg_description, pg_identify_object(classoid, objoid, objsubid)
+			 WHERE schema = 'app' AND identity ~ '^app\.(one|two|spelled)\M' UNION ALL
+			SELECT concat_ws(' ', type, identity, description) FROM pg_description, pg_identify_object(classoid, objoid, objsubid)
+			 WHERE schema IS NULL AND identity ~ ' on app\.(one|two)$' UNION ALL
 			SELECT pg_get_triggerdef(oid) FROM pg_trigger WHERE NOT tgisinternal AND tgname NOT LIKE 'mirror%' ORDER BY 1`)
 	}
 	before, table := describe(), ask[int64](t, f, `SELECT 'two'::regclass::oid::bigint`)[0]

@@ -15,8 +15,8 @@ import (
 func Shadow(table string) string { return table + "_shadow" }
 
 // copyTable selects the statements that complete the shadow $2 of table $1. LIKE does not copy the
-// owner, rights, policies, storage options, options and statistics targets of columns, or the
-// replica identity. Rights that the shadow got by default privileges are revoked.
+// owner, rights, policies, storage options, options and statistics targets of columns, the replica
+// identity, or the comment of the table. Rights that the shadow got by default privileges are revoked.
 //
 //go:embed copy_table.sql
 var copyTable string
