@@ -28,26 +28,28 @@ func (b *Batch) Discard(ctx context.Context, o audit.Actor, l Letter) error {
 	if err := b.catchUp(ctx, l); err != nil {
 		return fmt.Errorf("discard: %w", err)
 	}
-	if err := b.giveUp(ctx, "discard", o, l, b.first(l), s); err != nil {
+	err = b.queue.db.Tx(ctx, "discard", func(ctx context.Context, tx pgx.Tx) error { return b.giveUp(ctx, tx, "discard", o, l, s) })
+	if err != nil {
 		return err
 	}
 	return b.acknowledgeSettled(ctx, l)
 }
 
 // Erase gives l up for a person whose data is erased. It does the same as Discard, with two exceptions. The audit
-// entry does not keep the message. And the messages are acknowledged before the row is settled. If the process ends in
-// between, the row is still dead, so that the letter counts as left. A settled row would hide its message, which comes
-// back later.
+// entry does not keep the message. And the messages are acknowledged before the row is committed as settled. If the
+// process ends in between, the row is still dead, so that the letter counts as left. A settled row would hide its
+// message, which comes back later. While another session has locked the row, Erase acknowledges nothing.
 func (b *Batch) Erase(ctx context.Context, o audit.Actor, l Letter) error {
-	m := b.first(l)
 	s := b.about(l)
 	if err := b.catchUp(ctx, l); err != nil {
 		return fmt.Errorf("erase: %w", err)
 	}
-	if err := b.acknowledge(ctx, l); err != nil {
-		return fmt.Errorf("erase: %w", err)
-	}
-	return b.giveUp(ctx, "erase", o, l, m, s)
+	return b.queue.db.Tx(ctx, "erase", func(ctx context.Context, tx pgx.Tx) error {
+		if err := b.giveUp(ctx, tx, "erase", o, l, s); err != nil {
+			return err
+		}
+		return b.acknowledge(ctx, l)
+	})
 }
 
 // about is the subject of an audit entry that gives l up.
@@ -57,18 +59,17 @@ func (b *Batch) about(l Letter) audit.Subject {
 	return s
 }
 
-// giveUp settles the row of l, whose message is m, with an audit entry. If another operator has settled the row
-// meanwhile, and there is no message, then there is nothing to do and no entry.
-func (b *Batch) giveUp(ctx context.Context, action string, o audit.Actor, l Letter, m *message, s audit.Subject) error {
-	return b.queue.db.Tx(ctx, action, func(ctx context.Context, tx pgx.Tx) error {
-		if l.EventID != uuid.Nil {
-			settled, err := b.queue.mark(ctx, tx, "discarded", m, l)
-			if err != nil && !errors.Is(err, ErrIDTaken) || err == nil && !settled && m == nil {
-				return err
-			}
+// giveUp settles the row of l, with an audit entry. If another operator has settled the row meanwhile, and there is no
+// message, then there is nothing to do and no entry.
+func (b *Batch) giveUp(ctx context.Context, tx pgx.Tx, action string, o audit.Actor, l Letter, s audit.Subject) error {
+	if l.EventID != uuid.Nil {
+		m := b.first(l)
+		settled, err := b.queue.mark(ctx, tx, "discarded", m, l)
+		if err != nil && !errors.Is(err, ErrIDTaken) || err == nil && !settled && m == nil {
+			return err
 		}
-		return audit.Write(ctx, tx, action, o, s)
-	})
+	}
+	return audit.Write(ctx, tx, action, o, s)
 }
 
 // catchUp brings l's aggregate to its owner's state. It changes nothing

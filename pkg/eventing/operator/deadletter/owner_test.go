@@ -58,6 +58,32 @@ func TestEraseKeepsNoMessage(t *testing.T) {
 	}
 }
 
+// While another session holds the row, an erasure leaves the letter with its message.
+func TestAnErasureOfALockedLetter(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.deadLetter(t, event("a", 1))
+	b.set(func() { b.owner["a"], b.acknowledged = 1, 0 })
+	h := b.collect(t)
+	err := pgx.BeginFunc(t.Context(), b.db, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(t.Context(), `SELECT FROM inbox FOR UPDATE`); err != nil {
+			return err
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := h.Erase(ctx, order, h.Letters[0]); err == nil {
+			t.Error("there is no error")
+		}
+		return nil
+	})
+	if err != nil || b.acknowledged != 0 || b.count(t, withStatus, "dead") != 1 {
+		t.Errorf("%d messages are acknowledged, want none: %v", b.acknowledged, err)
+	}
+	if err := h.Erase(t.Context(), order, h.Letters[0]); err != nil || b.acknowledged != 1 || b.count(t, withStatus, "discarded") != 1 {
+		t.Errorf("afterwards: %v, %d messages are acknowledged", err, b.acknowledged)
+	}
+}
+
 // If an erasure ends before its message is acknowledged, the message comes back after ten minutes. Until then only the
 // dead row tells the next erasure of it.
 func TestAnErasureThatEndsBeforeItsAck(t *testing.T) {
