@@ -172,3 +172,26 @@ func engagementDeadLetters(t *testing.T, w *world) {
 	w.livedExactly(t, user+":"+v.ID, 1, 2)
 	w.countedAsOwned(t)
 }
+
+// The event of a deletion was deleted by hand. The user engages again, which the outbox refuses until an operator
+// allows the hole.
+func TestAHoleBehindADeletedEngagement(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, sharedBroker(t))
+	o := w.operator(t)
+	mute := w.startMutedVideo(t)
+	user, v := uuid.NewString(), w.create(t, "First cut")
+	write, id := w.engagement(user, v.ID), user+":"+v.ID
+	call(t, http.MethodPut, write, nil, fields{"liked": true}).is(t, http.StatusOK, 1)
+	call(t, http.MethodDelete, write, nil, nil).is(t, http.StatusOK, 2)
+	mute()
+	w.exec(t, `DELETE FROM video.outbox WHERE aggregate_id = $1 AND version = 2`, id)
+	w.startVideo(t)
+	w.startCatalog(t)
+	if a := call(t, http.MethodPut, write, nil, fields{"liked": true}); a.code < http.StatusInternalServerError {
+		t.Fatalf("a write behind a lost event is answered %d", a.code)
+	}
+	o.types(t, "allow", "AGGREGATE="+id, "engagement/"+id+" is at version 2", "refuses version 3", "It is deleted.", "Allowed.")
+	a := call(t, http.MethodPut, write, nil, fields{"liked": true}).is(t, http.StatusOK, 3)
+	w.freshEngagements(t, user, a.Token).shows(t, liked{VideoID: v.ID, Liked: true, Version: 3})
+}

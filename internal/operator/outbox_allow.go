@@ -12,12 +12,16 @@ import (
 	"example.com/lockstep/pkg/eventing/reconcile"
 )
 
-// errNothingToAllow is wrapped by the error of an aggregate that has no next event.
-var errNothingToAllow = errors.New("no event of it can follow")
+// errNoRow is wrapped by the error of an id without a row. No event of such an aggregate can follow.
+var errNoRow = errors.New("there is no row of this id; ids have small letters")
 
 // leavesGap is the note on an allowed hole for the operator.
 const leavesGap = "With a hole allowed, the outbox takes that version: when it arrives, " +
 	"consumers see the gap and repair themselves from the owner."
+
+// ofDeleted is a second note, for an aggregate whose row is a tombstone.
+const ofDeleted = "It is deleted. If no event can follow the deletion, nothing is to be allowed: " +
+	"a reconciliation finds rows that lack the deletion."
 
 func (o Owner) allow(ctx context.Context, s *invocation) error {
 	s.confirmFlags()
@@ -35,7 +39,12 @@ func (o Owner) allow(ctx context.Context, s *invocation) error {
 	if err != nil {
 		return err
 	}
-	hole, err := o.hole(ctx, s, b, *kind)
+	// The row is read before the outbox, because a write between the two reads could otherwise look like a hole.
+	name, row, err := o.row(ctx, s, *kind, s.ids[0])
+	if err != nil {
+		return err
+	}
+	hole, err := b.PlanAllow(ctx, name, s.ids[0], row.Version)
 	if err != nil {
 		return err
 	}
@@ -45,6 +54,9 @@ func (o Owner) allow(ctx context.Context, s *invocation) error {
 		Allowed bool   `json:"allowed"`
 		Note    string `json:"note"`
 	}{Hole: hole, Note: leavesGap}
+	if row.Deleted {
+		result.Note += " " + ofDeleted
+	}
 	e := hole.Newest
 	s.planf("%s/%s is at version %d, and its newest event in the outbox is %s of version %d. Versions without an event: %d.",
 		e.AggregateType, e.AggregateID, hole.Version, e.Type, e.Version, hole.Missing)
@@ -54,21 +66,6 @@ func (o Owner) allow(ctx context.Context, s *invocation) error {
 		result.Allowed = err == nil
 		return "Allowed. The outbox takes the next event of the aggregate.\n", err
 	})
-}
-
-// hole returns the hole in the versions of the aggregate that the command line names. It reads the row
-// before the outbox, because a write between the two reads could otherwise look like a hole.
-func (o Owner) hole(ctx context.Context, s *invocation, b *backlog.Backlog, kind string) (backlog.Hole, error) {
-	id := s.ids[0]
-	kind, row, err := o.row(ctx, s, kind, id)
-	switch {
-	case err != nil:
-		return backlog.Hole{}, err
-	case row.Deleted:
-		return backlog.Hole{}, fmt.Errorf("%s/%s was deleted: %w; a reconciliation finds rows that lack the deletion",
-			kind, id, errNothingToAllow)
-	}
-	return b.PlanAllow(ctx, kind, id, row.Version)
 }
 
 // row returns the row of an aggregate and its type. Without a type it looks into the tables of all types.
@@ -90,7 +87,7 @@ func (o Owner) row(ctx context.Context, s *invocation, kind, id string) (found s
 		found, row = name, r
 	}
 	if found == "" {
-		return "", row, fmt.Errorf("there is no row of %s: %w", id, errNothingToAllow)
+		return "", row, fmt.Errorf("%s: %w", id, errNoRow)
 	}
 	return found, row, nil
 }

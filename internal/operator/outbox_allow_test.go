@@ -82,20 +82,35 @@ func TestOutboxAllowRefuses(t *testing.T) {
 		id + " " + id:                         {2, "want the id of one aggregate"},
 		id:                                    {2, "is the id of a video and of a twin"},
 		id + " --type other":                  {2, "want one of video, twin, pair"},
-		id + " --type pair":                   {1, "there is no row of " + id},
-		uuid.NewString():                      {1, "no event of it can follow"},
-		"some-text":                           {1, "there is no row of some-text"},
+		id + " --type pair":                   {1, id + ": there is no row of this id"},
+		uuid.NewString():                      {1, "there is no row of this id"},
+		"some-text":                           {1, "some-text: there is no row of this id"},
 		id + " --type twin":                   {1, "the outbox has no event of it"},
-		"--type video " + strings.ToUpper(id): {1, "there is no row of"},
+		"--type video " + strings.ToUpper(id): {1, "ids have small letters"},
 	} {
 		if _, stderr := b.run(t, want.code, "outbox allow "+line); !strings.Contains(stderr, want.text) {
 			t.Errorf("allow %s: %s", line, stderr)
 		}
 	}
+}
+
+// Some aggregates can be put again after their deletion, and their versions go on. So a hole behind a deletion is
+// allowed, with a note.
+func TestOutboxAllowBehindADeletion(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	id := uuid.NewString()
+	b.append(t, id, 1)
+	b.row(t, id, 2)
 	if _, err := b.video.Exec(t.Context(), `UPDATE videos SET deleted_at = now() WHERE video_id = $1`, id); err != nil {
 		t.Fatal(err)
 	}
-	if _, stderr := b.run(t, 1, "outbox allow --type video "+id); !strings.Contains(stderr, "was deleted") {
-		t.Errorf("of a deleted row: %s", stderr)
+	var result struct {
+		Allowed bool
+		Note    string
+	}
+	b.json(t, 0, "outbox allow --yes --why lost --type video "+id, &result)
+	if !result.Allowed || result.Note != leavesGap+" "+ofDeleted {
+		t.Errorf("%+v", result)
 	}
 }
