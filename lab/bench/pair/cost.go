@@ -58,57 +58,62 @@ func costs(p *rig.Postgres) measure.Series {
 			measure.Figure{Name: name("services_cpu_us"), Unit: "us", Note: "CPU time of both services for a video"},
 			measure.Figure{Name: name("postgres_cpu_us"), Unit: "us", Note: "of their sessions", MayBeZero: true},
 			measure.Figure{Name: name("wal_bytes"), Unit: "B", Note: "of the write-ahead log, in both schemas"},
-			measure.Figure{Name: name("transactions"), Unit: "", Note: "in both schemas, those of reads included"})
+			measure.Figure{Name: name("transactions"), Unit: "", Note: "in both schemas, those of reads included, and of the loops until sessions have reported"})
 	}
 	return measure.Series{
 		Title: "the pair: the cost of a video at 10, 100 and 400 a second", Long: true, Runs: 1, Measurements: []measure.Measurement{m},
 	}
 }
 
-// used is what the pair has consumed up to a moment.
-type used struct {
-	services, sessions time.Duration
-	wal, transactions  int64
-}
+// cpu is the CPU time that the pair has taken up to a moment.
+type cpu struct{ services, sessions time.Duration }
+
+// written is what the pair has written up to a moment.
+type written struct{ wal, transactions int64 }
 
 // cost offers videos at the rate, and returns what the pair consumes for a video that is created and read. A refused
-// request costs almost nothing, so it does not count as a video.
+// request costs almost nothing, so it does not count as a video. The CPU time is that of the load, without the loops
+// while the sessions report.
 func (s *system) cost(ctx context.Context, rate float64, v costVolume) ([]float64, error) {
-	before, err := s.used(ctx, v.reports)
+	var from, to cpu
+	var before, after written
+	var p point
+	err := errors.Join(s.written(ctx, v.reports, &before), s.cpu(ctx, &from))
 	if err != nil {
 		return nil, err
 	}
-	p, _, err := offer(ctx, s.walk, rate, v.rate)
-	if err != nil {
+	if p, _, err = offer(ctx, s.walk, rate, v.rate); err != nil {
 		return nil, err
 	}
 	videos := p.answers[http.StatusOK]
 	if videos == 0 {
 		return nil, fmt.Errorf("no video of %d at %.0f a second was created and read", p.offered, rate)
 	}
-	after, err := s.used(ctx, v.reports)
+	err = errors.Join(s.cpu(ctx, &to), s.written(ctx, v.reports, &after))
 	each := func(v int64) float64 { return float64(v) / float64(videos) }
 	return []float64{
-		each((after.services - before.services).Microseconds()), each((after.sessions - before.sessions).Microseconds()),
+		each((to.services - from.services).Microseconds()), each((to.sessions - from.sessions).Microseconds()),
 		each(after.wal - before.wal), each(after.transactions - before.transactions),
 	}, err
 }
 
-// used returns what the pair has consumed up to now. It includes only the sessions that exist now.
-// The sessions that have ended are few.
-func (s *system) used(ctx context.Context, reports time.Duration) (u used, err error) {
+// cpu reads the CPU time. It includes only the sessions that exist now. The sessions that have ended are few.
+func (s *system) cpu(ctx context.Context, c *cpu) error {
 	pids, err := s.database.Sessions(ctx)
-	if err != nil {
-		return u, err
+	if err == nil {
+		*c = cpu{rig.CPU(s.video.PID, s.catalog.PID), rig.CPU(pids...)}
 	}
-	u.services, u.sessions = rig.CPU(s.video.PID, s.catalog.PID), rig.CPU(pids...)
-	err = s.database.AsAdmin(ctx, func(ctx context.Context, conn *pgx.Conn) error {
+	return err
+}
+
+// written reads the statistics of the database after the time reports, in which the loops go on.
+func (s *system) written(ctx context.Context, reports time.Duration, w *written) error {
+	return s.database.AsAdmin(ctx, func(ctx context.Context, conn *pgx.Conn) error {
 		if _, err := conn.Exec(ctx, `SELECT pg_sleep(0.1 + $1::float)`, reports.Seconds()); err != nil {
 			return err
 		}
 		return conn.QueryRow(ctx, `
 			SELECT pg_wal_lsn_diff(pg_current_wal_lsn(), '0/0')::bigint, xact_commit
-			  FROM pg_stat_database WHERE datname = current_database()`).Scan(&u.wal, &u.transactions)
+			  FROM pg_stat_database WHERE datname = current_database()`).Scan(&w.wal, &w.transactions)
 	})
-	return u, err
 }
