@@ -24,10 +24,10 @@ COMMENT ON INDEX catalog.video_projection_of_tenant IS 'The list of a tenant, wi
 COMMENT ON INDEX catalog.video_projection_of_uploader IS 'The list of an uploader, without tombstones.';
 COMMENT ON INDEX catalog.video_projection_incomplete IS 'The rows that a later build asks the owner for.';
 COMMENT ON FUNCTION catalog.forget_last_event() IS 'Clears last_event_id if a release that does not know the column has changed the version.';
-COMMENT ON TABLE catalog.reconcile_checks IS 'How far the check of each projection against its owner has come. An instance goes on with a check that another has begun. One row for each projection.';
-COMMENT ON COLUMN catalog.reconcile_checks.aggregate_type IS 'The aggregates of the projection.';
+COMMENT ON TABLE catalog.reconcile_checks IS 'How far each check has come: of a projection against its owner, or of counters against what they count. An instance goes on with a check that another has begun. One row for each type.';
+COMMENT ON COLUMN catalog.reconcile_checks.aggregate_type IS 'The aggregates of the projection, or the counters.';
 COMMENT ON COLUMN catalog.reconcile_checks.next_id IS 'The id at which the check goes on. Empty between two checks.';
-COMMENT ON COLUMN catalog.reconcile_checks.rows_checked IS 'The rows of the owner that this check has compared so far.';
+COMMENT ON COLUMN catalog.reconcile_checks.rows_checked IS 'The rows of the owner, or the counters, that this check has compared so far.';
 COMMENT ON COLUMN catalog.reconcile_checks.started_at IS 'The time at which this check began.';
 COMMENT ON COLUMN catalog.reconcile_checks.finished_at IS 'The time at which the last whole check ended.';
 COMMENT ON COLUMN catalog.reconcile_checks.holder IS 'The instance that checks, until its lease ends.';
