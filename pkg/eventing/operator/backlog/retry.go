@@ -23,11 +23,17 @@ type Retried struct {
 
 // Retry lets relays publish parked events again, as if they had never been refused. f selects the
 // events. Retry works in small batches, each in its own transaction. It waits for no row that
-// another session has locked: it counts the row, and continues with the other rows. With an error the
+// another session has locked: it counts the row, and continues with the other rows. It leaves an event that is
+// parked after its begin, such as one that it has freed and the broker has refused again. With an error the
 // result is that of the batches before.
 func (b *Backlog) Retry(ctx context.Context, o audit.Actor, f Filter) (all Retried, err error) {
+	var last *time.Time
+	err = b.db.Statement("last parked event", `SELECT max(parked_at) FROM outbox WHERE parked_at IS NOT NULL`).Scan(ctx, &last)
+	if err != nil || last == nil {
+		return all, err
+	}
 	for at := (parking{}); ; {
-		page, freed, locked, err := b.retryPage(ctx, o, f, at)
+		page, freed, locked, err := b.retryPage(ctx, o, f, at, *last)
 		all.Freed, all.Locked = all.Freed+freed, all.Locked+locked
 		if err != nil || len(page) < retryBatch {
 			return all, err
@@ -51,15 +57,16 @@ func (b *Backlog) RetryOne(ctx context.Context, o audit.Actor, id uuid.UUID) err
 }
 
 // parking is the place of a parked event in the order in which Retry reads the events. The index
-// outbox_parked has this order.
+// outbox_parked has the order of the times. Events of one time are sorted by their ids.
 type parking struct {
 	At time.Time
 	ID uuid.UUID
 }
 
-// retryPage frees the first retryBatch events behind the place after, and returns the places of these events. locked
-// is how many of them another session has locked.
-func (b *Backlog) retryPage(ctx context.Context, o audit.Actor, f Filter, after parking) (page []parking, freed, locked int64, err error) {
+// retryPage frees the first retryBatch events behind the place after that were parked until the time last, and returns
+// the places of these events. locked is how many of them another session has locked.
+func (b *Backlog) retryPage(ctx context.Context, o audit.Actor, f Filter, after parking, last time.Time,
+) (page []parking, freed, locked int64, err error) {
 	err = b.db.Tx(ctx, "retry", func(ctx context.Context, tx pgx.Tx) error {
 		// Without statistics the planner would read the whole table, or the whole index, for each page.
 		if _, err := tx.Exec(ctx, `SELECT set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true)`); err != nil {
@@ -67,8 +74,9 @@ func (b *Backlog) retryPage(ctx context.Context, o audit.Actor, f Filter, after 
 		}
 		rows, _ := tx.Query(ctx, `
 			SELECT o.parked_at AS at, o.id FROM outbox o
-			 WHERE o.published_at IS NULL AND o.parked_at IS NOT NULL AND (o.parked_at, o.id) > ($4::timestamptz, $5::uuid) AND `+where+`
-			 ORDER BY o.parked_at, o.id LIMIT $6`, f.args(after.At, after.ID, retryBatch)...)
+			 WHERE o.published_at IS NULL AND o.parked_at IS NOT NULL AND (o.parked_at, o.id) > ($4::timestamptz, $5::uuid)
+			   AND o.parked_at <= $7 AND `+where+`
+			 ORDER BY o.parked_at, o.id LIMIT $6`, f.args(after.At, after.ID, retryBatch, last)...)
 		page, err = pgx.CollectRows(rows, pgx.RowToStructByName[parking])
 		if err != nil || len(page) == 0 {
 			return err

@@ -49,3 +49,25 @@ func TestRetryAllGoesOnBehindLockedRows(t *testing.T) {
 		t.Errorf("without the locks: %+v, %v", got, err)
 	}
 }
+
+// The broker refuses each event again, at once. Retry takes each event one time all the same, and ends.
+func TestRetryAllTakesEachEventOnce(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	const events = retryBatch + 100
+	b.exec(t, `
+		INSERT INTO outbox (id, aggregate_type, aggregate_id, event_type, version, payload, parked_at, publish_attempts, last_error)
+		SELECT gen_random_uuid(), 'video', n, 'VideoCreated', 1, '', now() - interval '1 h', 5, 'no field 7' FROM generate_series(1, $1::int) n`, events)
+	admin := b.pg.Pool(t, b.pg.Admin)
+	_, err := admin.Exec(t.Context(), `
+		CREATE FUNCTION app.refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN NEW.parked_at = clock_timestamp(); NEW.next_retry_at = NULL; RETURN NEW; END $$;
+		CREATE TRIGGER refuse BEFORE UPDATE ON app.outbox FOR EACH ROW EXECUTE FUNCTION app.refuse()`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	if got, err := b.backlog.Retry(ctx, order, Filter{}); err != nil || got != (Retried{Freed: events}) {
+		t.Errorf("%+v, %v, want %d freed", got, err, events)
+	}
+}
