@@ -48,8 +48,9 @@ func (t userTable) countCopy(ctx context.Context, db bounded.Pool, user uuid.UUI
 // was the copy before, and has the deletion from the owner: its event then had no effect any more. Rows whose lock
 // another transaction holds stay.
 func (t userTable) deleteCopies(ctx context.Context, db bounded.Pool, user uuid.UUID) error {
-	for {
-		written, err := db.Statement("delete "+t.name+" in the copy", t.sql(`
+	left, err := t.countCopy(ctx, db, user)
+	for ; err == nil && left > 0; left -= copyBatch {
+		_, err = db.Statement("delete "+t.name+" in the copy", t.sql(`
 			WITH kept AS MATERIALIZED (
 			  SELECT {key} FROM {copy} WHERE {user} = $1 AND deleted_at IS NULL
 			), locked AS MATERIALIZED (
@@ -57,13 +58,11 @@ func (t userTable) deleteCopies(ctx context.Context, db bounded.Pool, user uuid.
 			   ORDER BY {key} LIMIT $2 FOR UPDATE
 			)
 			UPDATE {table} SET version = version WHERE ({key}) IN (SELECT {key} FROM locked)`), user, copyBatch).Exec(ctx)
-		if isUndefinedTable(err) || txn.IsLockTimeout(err) {
-			return nil
-		}
-		if err != nil || written < copyBatch {
-			return err
-		}
 	}
+	if isUndefinedTable(err) || txn.IsLockTimeout(err) {
+		return nil
+	}
+	return err
 }
 
 func (t userTable) sql(statement string) string {
