@@ -18,7 +18,8 @@
 // leased, and meanwhile hidden from all other consumers. A Batch holds the messages that Collect
 // pulled. Release gives back the messages that have not been settled. If the process dies before
 // Release, these messages come back after ten minutes. A message is acknowledged only after its
-// effect and the audit entry are committed (package audit). Only Erase acknowledges the message first.
+// effect and the audit entry are committed (package audit). Only Erase acknowledges the message before the
+// commit.
 //
 // # What can be done
 //
