@@ -7,13 +7,22 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
+	"cloud.google.com/go/pubsub/v2"
+	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/uuid"
+	"google.golang.org/api/option"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
 
 	"example.com/lockstep/cmd/fork/guide"
+	"example.com/lockstep/pkg/eventing"
 )
 
 const existing = "Use the library in a service that you have"
@@ -93,6 +102,9 @@ func TestAnExistingService(t *testing.T) {
 	shipping = s.start(t, after, "shipping")
 	s.labels(t, placed, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10)
 
+	s.giveUpLostWrite(t, untouched)
+	s.labels(t, untouched, 1, 1)
+
 	s.checkMetrics(t, c.dir)
 	s.checkDatabase(t)
 	s.change(t, placed, 11, 11)
@@ -100,6 +112,31 @@ func TestAnExistingService(t *testing.T) {
 	s.start(t, after, "orders") // its relay sends what the last one has not
 	s.labels(t, placed, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11)
 	end(t, shipping, syscall.SIGTERM)
+}
+
+// giveUpLostWrite begins an epoch of orders, as after a restore. Then the marker of an event arrives that an operator had given
+// up, and whose version the restore has lost.
+func (s *shop) giveUpLostWrite(t *testing.T, order int64) {
+	t.Helper()
+	if _, err := s.orders.Exec(t.Context(), `INSERT INTO events.outbox_epochs (epoch, actor, why) VALUES (2, 'ada', 'a restore')`); err != nil {
+		t.Fatal(err)
+	}
+	client, err := pubsub.NewClient(t.Context(), "shop", option.WithEndpoint(s.broker), option.WithoutAuthentication(),
+		option.WithGRPCDialOption(grpc.WithTransportCredentials(insecure.NewCredentials())))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	marker := eventing.Event{
+		ID: uuid.Must(uuid.NewV7()), AggregateType: "order", AggregateID: strconv.FormatInt(order, 10), Type: eventing.Skipped,
+		Version: 99, SchemaVersion: 1, Epoch: eventing.FirstEpoch, OccurredAt: time.Now().UTC(),
+	}
+	_, err = client.TopicAdminClient.Publish(t.Context(), &pubsubpb.PublishRequest{
+		Topic: "projects/shop/topics/order.events", Messages: []*pubsubpb.PubsubMessage{marker.Message()},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
 }
 
 // fault sets the faults of the local Pub/Sub.
