@@ -58,7 +58,7 @@ func costs(p *rig.Postgres) measure.Series {
 			measure.Figure{Name: name("services_cpu_us"), Unit: "us", Note: "CPU time of both services for a video"},
 			measure.Figure{Name: name("postgres_cpu_us"), Unit: "us", Note: "of their sessions", MayBeZero: true},
 			measure.Figure{Name: name("wal_bytes"), Unit: "B", Note: "of the write-ahead log, in both schemas"},
-			measure.Figure{Name: name("transactions"), Unit: "", Note: "in both schemas, those of reads included, and of the loops until sessions have reported"})
+			measure.Figure{Name: name("transactions"), Unit: "", Note: "in both schemas, also of reads, and of the loops until sessions report"})
 	}
 	return measure.Series{
 		Title: "the pair: the cost of a video at 10, 100 and 400 a second", Long: true, Runs: 1, Measurements: []measure.Measurement{m},
