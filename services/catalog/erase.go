@@ -133,7 +133,7 @@ var arrival = backoff.Policy{Base: 100 * time.Millisecond, Cap: 2 * time.Second}
 const letterRetention = 2 * 31 * 24 * time.Hour
 
 // Erase brings the rows of the user's dead letters to the owner's state, and then removes the
-// letters. It leaves a dead letter whose message another session has leased, whose row another
+// letters. It leaves a dead letter whose message another session has leased, whose rows another
 // transaction has locked, or whose event its owner may not have yet. It does not delete served rows. The
 // events of the owner's erasure delete these rows, and Erase waits for these events up to Wait.
 func (e *Erasure) Erase(ctx context.Context, by audit.Actor, erased func()) error {

@@ -12,6 +12,7 @@ import (
 	"example.com/lockstep/pkg/eventing/consistency"
 	"example.com/lockstep/pkg/eventing/inbox"
 	"example.com/lockstep/pkg/eventing/operator/audit"
+	"example.com/lockstep/pkg/eventing/txn"
 )
 
 const (
@@ -139,7 +140,7 @@ func (q *Queue) effect(ctx context.Context, tx pgx.Tx, e eventing.Event) (Result
 
 // mark sets the status of l's inbox row, and inserts the row if there is none. If the status of the
 // row is done, or is discarded already, mark returns false and does not change the row. It returns ErrIDTaken if the row
-// belongs to another event.
+// belongs to another event, and an error that wraps txn.ErrLocked if another session holds the row.
 func (q *Queue) mark(ctx context.Context, tx pgx.Tx, status string, m *message, l Letter) (bool, error) {
 	messageID, published := "", l.Since
 	if m != nil {
@@ -154,7 +155,10 @@ func (q *Queue) mark(ctx context.Context, tx pgx.Tx, status string, m *message, 
 		 WHERE inbox.status <> 'done' AND (inbox.status <> 'discarded' OR excluded.status <> 'discarded')
 		   AND (inbox.aggregate_type, inbox.aggregate_id, inbox.version) = (excluded.aggregate_type, excluded.aggregate_id, excluded.version)`,
 		l.Subscription, l.EventID, l.Type, l.AggregateType, l.AggregateID, l.Version, messageID, published, status)
-	if err != nil {
+	switch {
+	case txn.IsLockTimeout(err):
+		return false, fmt.Errorf("write inbox: %w: %w", txn.ErrLocked, err)
+	case err != nil:
 		return false, fmt.Errorf("write inbox: %w", err)
 	}
 	if tag.RowsAffected() == 1 {
