@@ -86,6 +86,8 @@ type inFlight struct {
 	// relay runs.
 	handedTo chan<- *leasedBatch
 	ending   bool // the relay is about to end, and opens no more handovers
+	// arrived has a signal if an event has come in flight since its reader read it last.
+	arrived chan struct{}
 
 	// The grants of room.go, which have numbers. served is the number of each claimant's latest grant.
 	served  [claimants]int
@@ -97,6 +99,7 @@ type inFlight struct {
 func newInFlight() *inFlight {
 	f := &inFlight{
 		batches: map[uuid.UUID]*leasedBatch{}, leased: map[string]int{}, sending: map[string]int{}, handovers: map[*Handover]struct{}{},
+		arrived: make(chan struct{}, 1),
 	}
 	for by := range f.room {
 		f.room[by] = make(chan struct{}, 1)
@@ -179,6 +182,9 @@ func (f *inFlight) remove(b *leasedBatch) bool {
 // account expects the lock. It adds a batch to the totals if sign is 1, and subtracts the batch if
 // sign is -1.
 func (f *inFlight) account(b *leasedBatch, sign int) {
+	if sign > 0 {
+		signal(f.arrived)
+	}
 	if b.candidate {
 		f.candidates += sign
 		return

@@ -66,13 +66,16 @@ func (r *Relay) purge(ctx context.Context) {
 }
 
 const (
-	// The backlog is read for the metrics every watchEvery. After a long reading, the pause is watchShare
-	// times as long as the reading, for each living relay, but watchLeast at most. So below watchLeast the
-	// readings of all relays take a hundredth of a core of the database. A reading of 20,000 rows takes a
-	// core for about 50 ms, and longer with published rows between them.
+	// While events wait or arrive, the backlog is read for the metrics every watchEvery. After a long
+	// reading, the pause is watchShare times as long as the reading, for each living relay, but watchLeast
+	// at most. So below watchLeast the readings of all relays take a hundredth of a core of the database.
+	// A reading of 20,000 rows takes a core for about 50 ms, and longer with published rows between them.
 	watchEvery = 2 * time.Second
 	watchShare = 100
 	watchLeast = 30 * time.Second
+	// watchIdle is the pause of a relay without work. It bounds the age of the metrics if another relay
+	// gets the next event, or if no relay can claim it.
+	watchIdle = 10 * time.Second
 	// staleAfter is the age at which a backlog counts as unknown.
 	staleAfter = 2 * watchLeast
 )
@@ -109,8 +112,22 @@ func (r *Relay) watchBacklog(ctx context.Context) {
 	for ctx.Err() == nil {
 		start := time.Now()
 		r.readBacklog(ctx)
-		backoff.Sleep(ctx, r.backlog.Load().pause(time.Since(start), r.followUps.relays()), nil)
+		read := r.backlog.Load()
+		read.wait(ctx, read.pause(time.Since(start), r.followUps.relays()), r.inFlight.arrived)
 	}
+}
+
+// wait waits until the next reading is due. pause is the pause where events wait. If the reading found
+// none, the next one is due watchIdle after it, or when an event arrives, but not before pause is over.
+func (r *backlogReading) wait(ctx context.Context, pause time.Duration, arrived <-chan struct{}) {
+	if backoff.Sleep(ctx, pause, nil) && r.empty() && pause < watchIdle {
+		backoff.Sleep(ctx, watchIdle-pause, arrived)
+	}
+}
+
+// empty reports whether the reading found no event that waits, and none that is parked.
+func (r *backlogReading) empty() bool {
+	return r.failures == 0 && r.Pending == 0 && r.Parked == 0
 }
 
 // pause returns the pause after a reading. The more relays are alive, the longer it is. A reading that
