@@ -46,6 +46,7 @@ type bench struct {
 	backlog *Backlog
 	server  *pstest.Server
 	client  *pubsub.Client
+	last    uuid.UUID // of parked
 
 	mu     sync.Mutex
 	poison string
