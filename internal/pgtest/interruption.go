@@ -2,7 +2,8 @@ package pgtest
 
 import (
 	"context"
-	"strconv"
+	"fmt"
+	"os"
 	"sync"
 	"testing"
 
@@ -10,57 +11,57 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// mostStatements bounds the runs of EachStatement.
-const mostStatements = 100
-
-// EachStatement runs a test of an operation again and again. In the first run no statement is interrupted. In
-// run n after it, Postgres ends the session that is about to send the operation's n-th statement. The runs end
-// with the first one in which the operation has no n-th statement. BEGIN, COMMIT and a batch count as one
-// statement each.
+// EachStatement runs a test of an operation again and again. In the first run no statement is interrupted. Then
+// there is a run for each statement that the first run has sent, in which Postgres ends the session that is about
+// to send this statement. BEGIN, COMMIT and a batch count as one statement each. Without LOCKSTEP_FULL there are ten
+// of these runs at most, spread over the statements.
 //
-// The test makes its own database. It calls Pool for the operation's pool, and Begin before the operation.
+// The test makes its own database. It gives the operation a pool whose tracer is the Interruption, such as that of
+// Pool, and calls Begin and End around the operation.
 func EachStatement(t *testing.T, test func(*testing.T, *Interruption)) {
 	t.Helper()
-	for n := 0; n <= mostStatements; n++ {
-		i := &Interruption{at: n}
-		name := "uninterrupted"
-		if n > 0 {
-			name = "statement " + strconv.Itoa(n)
-		}
-		t.Run(name, func(t *testing.T) { test(t, i) })
-		if n > 0 && !i.Happened() {
-			if n == 1 {
-				t.Error("the operation has no statement")
-			}
-			return
-		}
+	const most = 10
+	first := &Interruption{t: t}
+	if !t.Run("uninterrupted", func(t *testing.T) { test(t, first) }) {
+		return
 	}
-	t.Errorf("the operation has more than %d statements", mostStatements)
+	if first.sent == 0 {
+		t.Error("the operation has sent no statement")
+	}
+	every := 1
+	if os.Getenv("LOCKSTEP_FULL") == "" {
+		every = (first.sent + most - 1) / most
+	}
+	for n := 1; n <= first.sent; n += every {
+		t.Run(fmt.Sprintf("statement %d of %d", n, first.sent), func(t *testing.T) {
+			t.Parallel()
+			test(t, &Interruption{t: t, at: n})
+		})
+	}
 }
 
 // Interruption ends a session before one statement of an operation. It implements pgx's tracers.
 type Interruption struct {
+	t  *testing.T
 	at int // the number of the statement, from 1 on; 0: none
-	tb testing.TB
 
 	mu       sync.Mutex
-	begun    bool
-	sent     int // statements since Begin
+	counting bool
+	sent     int // statements between Begin and End
 	happened bool
 }
 
-// Pool returns the pool for the operation. url is that of a test's database.
+// Pool returns a pool for the operation, on a URL of the test's database.
 func (i *Interruption) Pool(tb testing.TB, url string) *pgxpool.Pool {
 	tb.Helper()
-	i.tb = tb
 	config, err := pgxpool.ParseConfig(url)
 	if err != nil {
-		tb.Fatalf("interruption: %v", err)
+		tb.Fatalf("pgtest: %v", err)
 	}
 	config.ConnConfig.Tracer = i
 	pool, err := pgxpool.NewWithConfig(tb.Context(), config)
 	if err != nil {
-		tb.Fatalf("interruption: %v", err)
+		tb.Fatalf("pgtest: open pool: %v", err)
 	}
 	tb.Cleanup(pool.Close)
 	return pool
@@ -70,19 +71,20 @@ func (i *Interruption) Pool(tb testing.TB, url string) *pgxpool.Pool {
 func (i *Interruption) Begin() {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	i.begun, i.sent = true, 0
+	i.counting = true
 }
 
-// Happened reports whether a session was ended.
-func (i *Interruption) Happened() bool {
+// End is called after the operation. It reports whether a session was ended.
+func (i *Interruption) End() (happened bool) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
+	i.counting = false
 	return i.happened
 }
 
 // TraceQueryStart implements pgx.QueryTracer.
 func (i *Interruption) TraceQueryStart(ctx context.Context, conn *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
-	i.count(conn)
+	i.send(conn)
 	return ctx
 }
 
@@ -91,7 +93,7 @@ func (*Interruption) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEnd
 
 // TraceBatchStart implements pgx.BatchTracer.
 func (i *Interruption) TraceBatchStart(ctx context.Context, conn *pgx.Conn, _ pgx.TraceBatchStartData) context.Context {
-	i.count(conn)
+	i.send(conn)
 	return ctx
 }
 
@@ -101,12 +103,12 @@ func (*Interruption) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQ
 // TraceBatchEnd implements pgx.BatchTracer.
 func (*Interruption) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData) {}
 
-// count counts a statement. It ends the session of conn if this is the statement to interrupt, and waits for
-// the session's end.
-func (i *Interruption) count(conn *pgx.Conn) {
+// send counts a statement that conn is about to send. If this is the statement to interrupt, it ends the session of
+// conn, and waits for its end.
+func (i *Interruption) send(conn *pgx.Conn) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	if !i.begun {
+	if !i.counting {
 		return
 	}
 	if i.sent++; i.sent != i.at {
@@ -114,8 +116,8 @@ func (i *Interruption) count(conn *pgx.Conn) {
 	}
 	i.happened = true
 	var ended bool
-	err := shared.admin.QueryRow(context.WithoutCancel(i.tb.Context()), `SELECT pg_terminate_backend($1, 60000)`, conn.PgConn().PID()).Scan(&ended)
-	if err != nil || !ended {
-		i.tb.Errorf("interruption: the session has not ended: %v", err)
+	const end = `SELECT pg_terminate_backend($1, 60000)`
+	if err := shared.admin.QueryRow(i.t.Context(), end, conn.PgConn().PID()).Scan(&ended); err != nil || !ended {
+		i.t.Errorf("pgtest: the session has not ended: %v", err)
 	}
 }

@@ -78,7 +78,7 @@ type fixture struct {
 func newFixture(t *testing.T, rows int) *fixture {
 	t.Helper()
 	pg := pgtest.New(t)
-	f := &fixture{pg: pg, admin: ownerPool(t, pg), app: pg.Pool(t, pg.URL), at: func(string) {}, replace: func(string) {}}
+	f := &fixture{pg: pg, admin: ownerPool(t, pg, nil), app: pg.Pool(t, pg.URL), at: func(string) {}, replace: func(string) {}}
 	f.exec(t, schema)
 	for _, at := range []table{one, two} {
 		f.exec(t, fmt.Sprintf(`INSERT INTO owned_%s (%s, body, version, created_at, updated_at, last_event_id)
@@ -101,17 +101,24 @@ func (f *fixture) asOwner(t *testing.T) {
 		SELECT format('ALTER ROUTINE %s OWNER TO `+role+`', oid::regprocedure) FROM pg_proc WHERE pronamespace = 'app'::regnamespace`) {
 		f.exec(t, sql)
 	}
-	f.admin = ownerPool(t, f.pg, `SET ROLE `+role)
+	f.connect(t, nil, `SET ROLE `+role)
+}
+
+// connect gives the fixture and its rebuild a new pool; see ownerPool.
+func (f *fixture) connect(t *testing.T, tracer pgx.QueryTracer, first ...string) {
+	t.Helper()
+	f.admin = ownerPool(t, f.pg, tracer, first...)
 	f.Rebuild = rebuild.New(f.admin, recount, f.part(one), f.part(two))
 }
 
-// ownerPool connects as the owner of the schema app, and runs statements in each session.
-func ownerPool(t *testing.T, pg *pgtest.DB, first ...string) *pgxpool.Pool {
+// ownerPool connects as the owner of the schema app, and runs statements in each session. tracer may be nil.
+func ownerPool(t *testing.T, pg *pgtest.DB, tracer pgx.QueryTracer, first ...string) *pgxpool.Pool {
 	t.Helper()
 	cfg, err := pgxpool.ParseConfig(pg.Admin)
 	if err != nil {
 		t.Fatal(err)
 	}
+	cfg.ConnConfig.Tracer = tracer
 	cfg.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
 		for _, sql := range first {
 			if _, err := conn.Exec(ctx, sql); err != nil {

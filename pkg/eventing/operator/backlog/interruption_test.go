@@ -89,11 +89,11 @@ func TestAnActionIsInterrupted(t *testing.T) {
 				actions := New(i.Pool(t, b.pg.URL))
 				i.Begin()
 				err := tc.action(t.Context(), b, actions)
-				after := b.state(t)
+				interrupted, after := i.End(), b.state(t)
 				switch {
-				case !i.Happened() && err != nil:
+				case !interrupted && err != nil:
 					t.Fatal(err)
-				case want == "":
+				case !interrupted:
 					want = after
 				case err == nil && after != want:
 					t.Errorf("the action succeeds, with this effect:\n%s\nwant:\n%s", after, want)
