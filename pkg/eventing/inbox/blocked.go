@@ -21,9 +21,9 @@ import (
 // that an owner that hangs does not delay them.
 const slotCount = 16
 
-// lockRetry is the pause of an aggregate whose event was put off, because of a lock or for another reason
+// putOffRetry is the pause of an aggregate whose event was put off, because of a lock or for another reason
 // (putOff). The cap is high, because each try for a lock may hold up the worker (see maxLockWait).
-var lockRetry = backoff.Policy{Base: 200 * time.Millisecond, Cap: 30 * time.Second}
+var putOffRetry = backoff.Policy{Base: 200 * time.Millisecond, Cap: 30 * time.Second}
 
 // reason is why an aggregate is blocked.
 type reason int
@@ -226,7 +226,7 @@ func (c *Consumer) putOff(ctx context.Context, d *delivery, cause error, class f
 		return nil
 	}
 	d.putOffs++
-	pause := lockRetry.Delay(d.putOffs)
+	pause := putOffRetry.Delay(d.putOffs)
 	level := slog.LevelDebug // all events may fail for one reason, and each is tried again and again
 	if c.putOffLines.Allow() {
 		level = slog.LevelWarn

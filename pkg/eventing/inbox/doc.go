@@ -192,8 +192,9 @@
 // A statement of a handler can also end the server's process of its connection, for example by its memory.
 // Then the server ends all other sessions, too, and recovers, which looks like an outage. If the handler's
 // statements have broken the connection, a batch is halved. An event that is alone may break two
-// connections. Each further one counts like a time limit, once the database takes writes again. Each
-// further try of the event ends its batch (turns.go), so that no halves break connections again.
+// connections. Each further broken connection counts like a time limit, once the database takes writes
+// again. After its first break alone, the event is the last one of its batch (turns.go), so that no halves
+// break connections again.
 //
 // If another transaction holds a lock (SQLSTATE 55P03), the batch is halved, too. A batch waits a
 // second for the lock, or 50 ms if other aggregates wait for locks already. Its parts share a
@@ -280,7 +281,7 @@
 // Batches take the messages in hand by round robin over the tenants, at most 16 messages of one
 // tenant at a time. Each tenant has a part in the next batch. If messages of two tenants came within
 // the last minute, a batch has at most 100 messages instead of 1,000. So a message waits for a
-// shorter transaction. The same holds for an aggregate that is unblocked. Its first events are a
+// shorter transaction. The events of an unblocked aggregate have the same limits. Its first events are a
 // batch of their own, and the rest takes turns. The messages that still wait at the broker are in
 // the order in which the relay sent them: see package outbox.
 //
