@@ -28,7 +28,7 @@ const (
 
 // Names are the names of a group's checkpoints.
 type Names struct {
-	// Table is found through the connection's search_path.
+	// Table is the name of the table, which is found through the connection's search_path.
 	Table string
 	// Group is the consumer group. Subscription is the short name of the group's subscription.
 	Group, Subscription string
@@ -132,8 +132,9 @@ func (s *Store) committed(ctx context.Context, saved *Saved) {
 	}
 }
 
-// Forget deletes the row of each instance whose last save is older than the group's newest save by
-// more than keepInstances. A save in the future, from before the clock was set back, does not count.
+// Forget deletes the row of each instance whose last save is older than the group's newest save by more
+// than keepInstances. A save in the future, from before the clock was set back, does not count as the
+// newest save.
 func (s *Store) Forget(ctx context.Context) error {
 	if s == nil {
 		return nil

@@ -16,11 +16,11 @@ import (
 type Position struct {
 	Group        string `db:"consumer_group" json:"group"`
 	Subscription string `json:"subscription"`
-	// SafePosition is a publish time. A seek to this time, or to an earlier one, acknowledges no
-	// message that the broker has delivered and that was not applied. No table has the messages
-	// that the broker has not delivered yet. For a seek while there is a backlog, and for a seek to
-	// the first message, see Retention. The view's migrations have the rule of SafePosition and its
-	// limits.
+	// SafePosition is a publish time. The messages from before this time that the broker has delivered were
+	// applied. So no effect is lost if a seek to SafePosition, or to an earlier time, acknowledges them. No
+	// table has the messages that the broker has not delivered yet. For a seek while there is a backlog,
+	// and for a seek to the first message, see Retention. The view's migrations have the rule of
+	// SafePosition and its limits.
 	SafePosition time.Time `json:"safe_position"`
 	// PublishTime is the greatest publish time that any instance has saved. A seek to that time is
 	// not safe.

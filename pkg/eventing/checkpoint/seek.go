@@ -128,14 +128,17 @@ func (s *Store) Start(ctx context.Context, client *pubsub.Client, deployment str
 	return sought, nil
 }
 
-// startAt returns the time for a deployment's row, and the reason why there must be no seek to that
-// time. An empty reason means that a seek is allowed. oldest is the greatest age of a message. back
-// is the duration to subtract from the safe position, or zero for a seek to before the oldest
-// message. at is for the row's updated_at; nil is the present.
+// startAt returns the time for a deployment's row, and the reason why there must be no seek to that time.
+// An empty reason means that a seek is allowed. oldest is the greatest age of a message. back is the
+// duration to subtract from the safe position, or zero for a seek to before the oldest message. at is for
+// the row's updated_at; nil is the present.
 //
-// In a replay, to and at are the time of the group's newest row. So the deployment's row is no replay, and
-// does not make the other rows older. With the present time, deployments of a consumer that does not work would
-// move the position of the group past messages that were not applied, and a later one would seek to there.
+// While the messages of an earlier seek may still come again, to and at are both the updated_at of the
+// group's newest row. So the deployment's row does not count as a row of a replay, and it is no newer than
+// the newest row. If at were the present, the deployment's row would be the newest one, and rows that are
+// too much older would not count for the safe position any more. While no consumer works, the safe position
+// would then move with each deployment, past messages that were not applied, and a later deployment would
+// seek to there.
 func (s *Store) startAt(ctx context.Context, tx pgx.Tx, back, oldest time.Duration) (to time.Time, at *time.Time, why string, err error) {
 	var now time.Time
 	var replaying bool
@@ -172,9 +175,10 @@ func (s *Store) startAt(ctx context.Context, tx pgx.Tx, back, oldest time.Durati
 // nothing was moved. The audit entry is committed before the seek, so there is no seek without an
 // entry, even if the process ends in between. If the entry is committed and the seek fails, the
 // error says so. The rows are replaced after the seek, because locks on the rows would hold up the
-// batches of the instances until the broker has answered. But a row of a reset to an earlier time is
-// committed with the entry, so that no deployment seeks forward through a replay that may have begun,
-// although the seek has no answer or the process has ended. Reset may be repeated.
+// batches of the instances until the broker has answered. But the row of a reset that does not go past the
+// safe position is committed with the entry. If the broker then gives no answer, or the process ends, a
+// replay may have begun all the same, and the row keeps deployments from a seek forward through the replay.
+// Reset may be repeated.
 func (s *Store) Reset(ctx context.Context, client *pubsub.Client, to time.Time, discard bool, o audit.Actor) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*queryTimeout+brokerTimeout)
 	defer cancel()
@@ -208,9 +212,9 @@ func (s *Store) Reset(ctx context.Context, client *pubsub.Client, to time.Time, 
 	})
 }
 
-// recordReset writes the audit entry of a reset, and the row of a reset to an earlier time. It returns
-// ErrDiscards if the reset would discard messages and discard is false. It reads the position again,
-// because the position may have moved since the operator decided.
+// recordReset writes the audit entry of a reset, and the row of a reset to the safe position or an earlier
+// time. It returns ErrDiscards if the reset would discard messages and discard is false. It reads the
+// position again, because the position may have moved since the operator decided.
 func (s *Store) recordReset(ctx context.Context, to time.Time, discard bool, o audit.Actor) error {
 	// Meanwhile the caller's transaction holds the lock and is idle. The time limits of these
 	// statements and of the seek are together less than the time for which a session of the
@@ -244,12 +248,13 @@ func (s *Store) recordReset(ctx context.Context, to time.Time, discard bool, o a
 	})
 }
 
-// margin is what the view takes off the position of a row.
+// margin is the duration that the view subtracts from the publish time of a row, to get a safe position.
 const margin = 10 * time.Minute
 
-// announce writes the row of a reset before its seek. With the margin the safe position is the time to,
-// so that the reset can be repeated. The row of an earlier reset, whose messages may still come again,
-// keeps an earlier time.
+// announce writes the row of a reset before the seek of the reset. The row's publish time is margin later
+// than the time to. So the view's safe position is to, and the operator can repeat the reset. If there is a
+// row of an earlier reset with an earlier time, the row keeps that time, because the messages of the
+// earlier reset may still come again.
 func (s *Store) announce(ctx context.Context, tx pgx.Tx, to time.Time, by string) error {
 	to = to.Add(margin)
 	if rows, err := s.write(ctx, tx, "reset", "reset", to, nil, by); err != nil || rows > 0 {

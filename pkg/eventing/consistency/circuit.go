@@ -37,7 +37,7 @@ type circuit struct {
 	failures int // in a row
 	trips    int // 1 for the opening, and 1 for each probe that has failed in a row since
 	until    time.Time
-	probes   int // so far
+	probes   int // the number of probes so far
 	probing  int // the number of the probe that is under way, or 0
 }
 
@@ -91,7 +91,8 @@ func (c *circuit) do(ctx context.Context, call func(context.Context) error, fail
 	return err
 }
 
-// admit returns the number of the probe, or 0 for a call that is no probe.
+// admit returns errOpen if the circuit lets no call through now. Otherwise it returns the number of the
+// call as a probe, or 0 for a call that is no probe.
 func (c *circuit) admit() (probe int, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -106,7 +107,8 @@ func (c *circuit) admit() (probe int, err error) {
 	return c.probing, nil
 }
 
-// fail ignores late failures of calls that began before the circuit opened.
+// fail counts a failed call. If the failure opens the circuit, or is that of the probe, fail sets the time
+// of the next probe. It ignores late failures of calls that began before the circuit opened.
 func (c *circuit) fail(probe int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -124,9 +126,9 @@ func (c *circuit) abstain(probe int) {
 	c.endProbe(probe)
 }
 
-// endProbe reports whether the call was the probe that is under way. A probe during which a call from
-// before the opening succeeded is a call like others, even if the circuit has opened again. The caller has
-// locked c.mu.
+// endProbe ends the probe that is under way if that is the call with the number probe, and reports whether
+// it was. If a call from before the opening succeeds during a probe, the circuit closes, and the probe
+// becomes a call like others, even if the circuit opens again. The caller has locked c.mu.
 func (c *circuit) endProbe(probe int) bool {
 	if probe == 0 || c.probing != probe {
 		return false

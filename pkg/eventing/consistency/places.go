@@ -44,7 +44,7 @@ func (w *Waiters) addWithin(bytes int, wanted []Position) (*waiter, error) {
 }
 
 // takePlace gives r one of the places of waiting readers. If the positions that r wants are reached
-// already, r needs no place. But takePlace notes in any case whether there was one.
+// already, r needs no place. In any case takePlace sets r.refused if no place was free: waitOut needs it.
 func (w *Waiters) takePlace(r *waiter) (reached bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

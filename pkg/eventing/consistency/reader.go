@@ -15,8 +15,8 @@ const (
 	// FetchTimeout bounds a reader's call to the owner. It is short, because the reader has already
 	// waited for the projection, and a draining server gives a reader 4 s.
 	FetchTimeout = 3 * time.Second
-	// readTime is how much of its time a reader that has waited must have left to read the
-	// projection. Almost all reads are shorter.
+	// readTime is a duration. A reader reads the projection after its wait only if at least readTime is
+	// left of the time for the wait. Almost all reads are shorter.
 	readTime = 10 * time.Millisecond
 	// fetchesAtOnce bounds the concurrent calls to the owner on behalf of readers.
 	fetchesAtOnce = 64
@@ -26,8 +26,9 @@ var (
 	// ErrOwnerUnavailable is wrapped by the error of a call to the owner that got no answer, or no
 	// valid answer.
 	ErrOwnerUnavailable = errors.New("owner cannot be asked")
-	// ErrNotTaken is wrapped by the error of a read that needs the owner's state in the projection, because its
-	// answer is more than that state, if the projection's database refuses the state.
+	// ErrNotTaken means that the projection's database has refused the owner's state. It is wrapped by the
+	// error of a read that has to write the owner's state to the projection first, because its answer has
+	// more than that state, as a list has.
 	ErrNotTaken = errors.New("the projection cannot take the owner's state")
 	// ErrAhead is the error of a requirement for a version that the owner does not have.
 	ErrAhead = errors.New("the consistency token is ahead of the owner")
@@ -68,13 +69,13 @@ func NewReader(waiters *Waiters) *Reader {
 	return &Reader{waiters: waiters, circuit: newCircuit(fetchesAtOnce, FetchTimeout)}
 }
 
-// Read calls q.ReadProjection. If the projection is behind, Read waits, and calls q.ReadProjection
-// again once the projection has reached required's positions. If it does not reach them within
-// required's wait, Read calls q.FetchFromOwner. Read does so, too, at the end of that wait, if the
-// second q.ReadProjection does not see the rows that have reached them. The outcome is Stale
-// if no fresh data could be had, required allows stale data, and the last read of the projection
-// found older data. The caller then shows the older data. Besides the errors of q, Read returns
-// ErrTooManyWaiters, ErrOwnerUnavailable, and the error of ctx.
+// Read calls q.ReadProjection. If the projection is behind, Read waits, and calls q.ReadProjection again
+// once the projection has reached required's positions. If it does not reach them within required's wait,
+// Read calls q.FetchFromOwner. If it reaches them, but the second q.ReadProjection does not see their rows,
+// Read calls q.FetchFromOwner at the end of required's wait. The outcome is Stale if no fresh data could be
+// had, required allows stale data, and the last read of the projection found older data. The caller then
+// shows the older data. Besides the errors of q, Read returns ErrTooManyWaiters, ErrOwnerUnavailable, and
+// the error of ctx.
 func (r *Reader) Read(ctx context.Context, required Requirement, q Query) (outcome Outcome, err error) {
 	if required.isDemand() {
 		defer func() {
@@ -206,7 +207,8 @@ func (r *Reader) waitAndRead(ctx context.Context, required Requirement, q Query,
 		}
 		defer r.waiters.remove(waiter)
 	}
-	// Positions that were reached before the waiter was added may never move again.
+	// A position that was reached before the waiter was added may never move again. Only a read ends the wait
+	// for it.
 	if early == nil || len(required.positions) > 1 {
 		r.waiters.readFor(waiter)
 	}

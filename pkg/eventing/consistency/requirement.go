@@ -6,9 +6,10 @@ import (
 )
 
 const (
-	// DefaultWait is far above an event's usual delay, and short for a person.
+	// DefaultWait is the Request.Wait for a client that names none. It is far above an event's usual delay,
+	// and short for a person.
 	DefaultWait = 2 * time.Second
-	// MaxWait bounds how long a forged token holds a connection.
+	// MaxWait is the upper limit of Request.Wait. It bounds how long a forged token holds a connection.
 	MaxWait = 10 * time.Second
 )
 

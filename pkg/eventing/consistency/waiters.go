@@ -94,9 +94,10 @@ func (w *Waiters) await(ctx context.Context, r *waiter) (bool, error) {
 	return w.sleep(ctx, r, r.done), nil
 }
 
-// waitOut waits as long as r would wait for positions that are never reached, after await has said
-// that they are reached. So it fails if there was no place for r. Otherwise r has a place again,
-// even if none is free: a refusal would tell that the positions were reached.
+// waitOut is for a reader that must not learn that its positions are reached, after await has returned that
+// they are. It does the same as await for positions that are never reached. If there was no place for r,
+// waitOut fails. Otherwise it waits until ctx ends or Drain is called. r then has a place again, even if
+// none is free, because a refusal would tell that the positions were reached.
 func (w *Waiters) waitOut(ctx context.Context, r *waiter) error {
 	if r.refused {
 		return ErrTooManyWaiters

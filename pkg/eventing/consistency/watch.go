@@ -21,8 +21,9 @@ const (
 	// reads are only needed for commits whose notification was lost. Without LISTEN the interval is
 	// fallbackPoll, or longer if reads take long.
 	idlePoll, fallbackPoll = 2 * time.Second, 50 * time.Millisecond
-	// pollShare is the ratio of the interval without LISTEN, which is at most idlePoll, to the time that a
-	// read takes. So even for very many readers the reads take about a tenth of the time.
+	// pollShare is a ratio. Without LISTEN the interval is pollShare times as long as a read takes, but at
+	// least fallbackPoll and at most idlePoll. So even for very many readers the reads take about a tenth
+	// of the time.
 	pollShare = 10
 )
 

@@ -21,14 +21,14 @@ type accepted struct {
 	refused map[*delivery]bool
 }
 
-// accept writes the inbox rows of batch and returns the events that were not done yet. It locks
-// all of the rows, in the order of their ids. So a second consumer with one of these events waits
-// here, and then finds the event done. A row that is dead or discarded stays so until settle, because the event may
-// have to wait for its owner: another instance may have published the dead letter and acknowledged the message. If the
-// row were held and this process ended, it would stay held for ever. If a row with an event's id is of another event,
-// accept fails, whatever the row's status, because the producer has used the id twice. The statement goes to the server
-// together with the statements in first, which begin the transaction. The caller must end tx, even if accept returns an
-// error.
+// accept writes the inbox rows of batch and returns the events that were not done yet. It locks all of the
+// rows, in the order of their ids. So a second consumer with one of these events waits here, and then finds
+// the event done. A row that is dead or discarded keeps its status until settle. Another instance may have
+// published the dead letter and acknowledged the message. If accept made such a row held, the event then
+// waited for its owner, and this process ended, no message would come again, and the row would stay held
+// for ever. If a row with an event's id is of another event, accept fails, whatever the row's status,
+// because the producer has used the id twice. The statement goes to the server together with the statements
+// in first, which begin the transaction. The caller must end tx, even if accept returns an error.
 func (s store) accept(ctx context.Context, first *pgx.Batch, batch []*delivery) (tx pgx.Tx, a accepted, err error) {
 	first.Queue(`
 		INSERT INTO inbox AS i (`+rowColumns+`, status, processed_at)
@@ -55,9 +55,9 @@ func (s store) accept(ctx context.Context, first *pgx.Batch, batch []*delivery) 
 	return tx, a, nil
 }
 
-// seeAgain writes that events were delivered again: the events of batch that are not in notDone. refused
-// has the events with a row that is dead or discarded. All other events are done. seeAgain fails if the
-// inbox row with an event's id is of another event.
+// seeAgain handles the events of batch that are not in notDone. It writes in the inbox row of each that the
+// event was delivered again. Of these events, refused has those with a row that is dead or discarded, and
+// the rest are done. seeAgain fails if the inbox row with an event's id is of another event.
 func (s store) seeAgain(
 	ctx context.Context, tx pgx.Tx, notDone map[*delivery]bool, batch []*delivery,
 ) (refused map[*delivery]bool, err error) {

@@ -130,8 +130,10 @@ func (c *Consumer) checkAck(ctx context.Context, ack pendingAck) {
 	}
 }
 
-// giveBack nacks all deliveries that are not finished, so that the broker delivers them again.
-// These deliveries have not ended the process, so their recorded starts are taken back first, until ctx ends.
+// giveBack nacks the messages of all deliveries that are not finished, so that the broker delivers them
+// again. First it takes back the recorded starts of these deliveries, because they have not ended the
+// process. If ctx ends meanwhile, the starts stay, and the messages are nacked all the same. A message that
+// has joined a finished delivery is acked.
 func (c *Consumer) giveBack(ctx context.Context, all ...*delivery) {
 	var started []*delivery
 	for _, d := range all {
@@ -172,7 +174,8 @@ func (c *Consumer) shutDown(ctx context.Context, unfinished []*delivery) {
 	}
 }
 
-// after returns a context that ends limit after the end of ctx, or when cancel is called.
+// after returns a context that ends when the duration limit has passed since the end of ctx, or when cancel
+// is called.
 func after(ctx context.Context, limit time.Duration) (later context.Context, cancel context.CancelFunc) {
 	later, end := context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() {

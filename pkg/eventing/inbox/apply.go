@@ -11,8 +11,8 @@ import (
 // alone, after another start of it was recorded. Other events of its aggregate are applied alone,
 // too. process returns the deliveries that it did not finish before ctx ended.
 //
-// Events of blocked aggregates are queued first, because they are not applied now and so cannot end
-// the process. A start would count as their fault each time that they are delivered again.
+// Before that, process queues the events of blocked aggregates, and records no start of them. They are not
+// applied now, and so cannot end the process. A start at each delivery would count against the event.
 func (c *Consumer) process(ctx context.Context, batch []*delivery) (unfinished []*delivery) {
 	if batch = c.filterBlocked(ctx, batch); len(batch) == 0 {
 		return nil
@@ -93,8 +93,8 @@ func (c *Consumer) apply(ctx context.Context, batch []*delivery) (unfinished []*
 	}
 }
 
-// filterBlocked returns the deliveries that can be applied now. It queues or blocks events of
-// blocked aggregates and unknown events, dead-letters invalid messages, and acks deliveries that
+// filterBlocked returns the deliveries that can be applied now. It queues the events of blocked aggregates,
+// and blocks the aggregates of unknown events. It dead-letters invalid messages, and acks deliveries that
 // are finished, or that another instance has finished.
 func (c *Consumer) filterBlocked(ctx context.Context, batch []*delivery) (rest []*delivery) {
 	var unknown []*delivery
@@ -103,7 +103,7 @@ func (c *Consumer) filterBlocked(ctx context.Context, batch []*delivery) (rest [
 			unknown = append(unknown, d)
 		}
 	}
-	// The rows of all unknown events are one statement. An old build may get thousands of them.
+	// One statement writes the rows of all unknown events, because an old build may get thousands of them.
 	done := c.hold(ctx, ErrUnknown.Error(), unknown...)
 	for _, d := range batch {
 		switch {
@@ -136,7 +136,7 @@ func (c *Consumer) bisect(ctx context.Context, batch []*delivery, f fault) (unfi
 	}
 	half := len(batch) / 2
 	unfinished = c.apply(ctx, batch[:half])
-	if ctx.Err() != nil { // only the transaction in hand was finished
+	if ctx.Err() != nil { // the consumer ends, and begins no other transaction
 		return append(unfinished, batch[half:]...)
 	}
 	return append(unfinished, c.apply(ctx, batch[half:])...)

@@ -21,9 +21,9 @@ import (
 // that an owner that hangs does not delay them.
 const slotCount = 16
 
-// lockRetry is the pause of an aggregate after its event has met a lock. The cap is high, because
-// each try may hold up the worker (see maxLockWait).
-var lockRetry = backoff.Policy{Base: 200 * time.Millisecond, Cap: 30 * time.Second}
+// putOffRetry is the pause of an aggregate whose event was put off, because of a lock or for another reason
+// (putOff). The cap is high, because each try for a lock may hold up the worker (see maxLockWait).
+var putOffRetry = backoff.Policy{Base: 200 * time.Millisecond, Cap: 30 * time.Second}
 
 // reason is why an aggregate is blocked.
 type reason int
@@ -42,9 +42,9 @@ func (r reason) String() string {
 	return [...]string{"gap", "failed", "locked", "lacking", "unknown", "dead_letter"}[r]
 }
 
-// blockedAggregates holds the deliveries of each aggregate that cannot continue now, its head
-// first. The worker goroutine owns byKey. Other goroutines send the key of an aggregate to
-// released, and the worker unblocks the aggregate.
+// blockedAggregates holds the deliveries of each aggregate that cannot continue now. The first one is the
+// head, which blocks the aggregate. The worker goroutine owns byKey. Other goroutines send the key of an
+// aggregate to released, and the worker unblocks the aggregate.
 type blockedAggregates struct {
 	byKey map[string][]*delivery
 	// events has the events of the deliveries in byKey.
@@ -85,8 +85,8 @@ func (d *delivery) waitingEvent() waitingEvent {
 	return waitingEvent{d.id(), d.key(), d.event().Version}
 }
 
-// add puts d behind the deliveries of its aggregate. copied says that d's event was among them
-// already.
+// add puts d behind the deliveries of its aggregate. copied is true if one of these deliveries has d's
+// event already.
 func (b *blockedAggregates) add(d *delivery) (copied bool) {
 	e := d.waitingEvent()
 	_, copied = b.events[e]
@@ -105,8 +105,8 @@ func (b *blockedAggregates) unblock(key string) []*delivery {
 	return blocked
 }
 
-// all unblocks all aggregates and returns their deliveries. The context of the blocks must have
-// ended, because all waits for their goroutines.
+// all unblocks all aggregates and returns their deliveries. The method waits for the goroutines of the
+// blocks, so the context of the blocks must have ended.
 func (b *blockedAggregates) all() (blocked []*delivery) {
 	b.running.Wait()
 	for key := range b.byKey {
@@ -137,7 +137,7 @@ func (c *Consumer) block(ctx context.Context, d *delivery, why reason, until fun
 	}
 	b.counts[why].Add(1) // now, because the worker's next batch may come before the goroutine runs
 	b.running.Go(func() {
-		defer b.counts[why].Add(-1) // not before the worker takes the aggregate: see lockWait
+		defer b.counts[why].Add(-1) // only when the worker has taken the aggregate: lockWait counts it until then
 		until(ctx)
 		select {
 		case b.released <- key:
@@ -182,11 +182,11 @@ func (c *Consumer) eventFailed(ctx context.Context, d *delivery, cause error, cl
 	return nil
 }
 
-// hold writes the inbox rows of events as held, unless they were written before, because the events
-// cannot be applied now, and their messages may be in hand for long. The rows of held events keep
-// the safe position of the checkpoints before the events, whichever instance has the messages. If
-// the rows cannot be written, only this instance keeps the position (see offset), until the next
-// call of hold for the event.
+// hold writes inbox rows with the status held, for the events of batch for which it has not done so yet.
+// These events cannot be applied now, and their messages may be in hand for long. The held rows keep the
+// safe position of the checkpoints before the events, whichever instance has the messages. If the rows
+// cannot be written, only this instance's offset stays before the events (see offset), until hold is called
+// for them again.
 //
 // done has the events that another instance has applied meanwhile. The caller acknowledges them.
 func (c *Consumer) hold(ctx context.Context, why string, batch ...*delivery) (done map[*delivery]bool) {
@@ -205,10 +205,13 @@ func (c *Consumer) hold(ctx context.Context, why string, batch ...*delivery) (do
 	return done
 }
 
-// putOff blocks d's aggregate for a while and counts no failure of d, because another transaction
-// holds a lock that d needs, because the database lacks something that d needs, because events of several
-// aggregates have met a time limit, or because the database may have waited for the network and not for
-// d's handler.
+// putOff blocks d's aggregate for a pause and counts no failure of d. The cause is one of these:
+//
+//   - Another transaction holds a lock that d needs.
+//   - The database lacks something that d needs.
+//   - Events of several aggregates have met a time limit (maxSlow).
+//   - The transaction of d was silent for the first time (firstSilence). The database may have waited
+//     for the network, and not for d's handler.
 func (c *Consumer) putOff(ctx context.Context, d *delivery, cause error, class fault) []*delivery {
 	if d.starts > 0 { // the attempt has ended, and this process lives
 		switch rows, err := c.store.unmarkStarted(ctx, []*delivery{d}); {
@@ -223,7 +226,7 @@ func (c *Consumer) putOff(ctx context.Context, d *delivery, cause error, class f
 		return nil
 	}
 	d.putOffs++
-	pause := lockRetry.Delay(d.putOffs)
+	pause := putOffRetry.Delay(d.putOffs)
 	level := slog.LevelDebug // all events may fail for one reason, and each is tried again and again
 	if c.putOffLines.Allow() {
 		level = slog.LevelWarn

@@ -8,7 +8,8 @@ import (
 	"cloud.google.com/go/pubsub/v2"
 )
 
-// perMessage is the memory of a message besides its own bytes.
+// perMessage is an estimate of the bytes that a message takes in memory besides its data, ordering key and
+// attributes.
 const perMessage = 1 << 10
 
 // load is a number of messages and the bytes that they take.
@@ -130,7 +131,8 @@ func (b *budget) inHand() load {
 // room returns the rest of the budget.
 func (b *budget) room() load { return b.limit.minus(b.inHand()) }
 
-// wait returns nil when there is room for the load enough, or the error of ctx when ctx ends.
+// wait returns nil once the budget has room for the load enough. If ctx ends first, wait returns the error
+// of ctx.
 func (b *budget) wait(ctx context.Context, enough load) error {
 	for {
 		b.mu.Lock()

@@ -23,19 +23,20 @@ const (
 	// maxBatch is the most messages that share a transaction. From a thousand messages on, round
 	// trips and commit are a small part of the cost.
 	maxBatch = 1000
-	// maxBytes and maxMessages bound the messages in hand. maxBytes bounds their memory unless
-	// Options say otherwise. maxMessages bounds their number. It also bounds the throughput to
+	// maxBytes is the default of Options.Bytes, the bound of the memory of the messages in hand.
+	maxBytes = 64 << 20
+	// maxMessages is the greatest number of messages in hand. It also bounds the throughput to
 	// maxMessages per 100 ms, because the client sends acks in bundles every 100 ms.
-	maxBytes    = 64 << 20
 	maxMessages = 10_000
 	// maxExtension is how long the client keeps a lease. That is longer than most outages. If a
 	// lease expires, the broker delivers the message again, which does no harm.
 	maxExtension = 24 * time.Hour
-	// leaseTime is the longest lease, which the client renews. The messages of a killed process come again
-	// when their leases are over. Without leaseTime a message that has not reached the client has a lease of
-	// 60 seconds. For a message that has reached it, the client takes the 99th percentile of all times to an
-	// ack since the process was started. After one outage this percentile is ten minutes, until the process
-	// ends. On an exactly-once subscription the client takes leases of at least 60 seconds in any case.
+	// leaseTime is the longest duration of a lease. The client renews a lease before its end. The messages
+	// of a killed process come again when their leases are over. Without leaseTime a message on its way to
+	// the client has a lease of 60 seconds. For a message that has reached the client, the client then
+	// takes the 99th percentile of all times to an ack since the process was started. After one outage this
+	// percentile is ten minutes, until the process ends. On an exactly-once subscription the client takes
+	// leases of at least 60 seconds in any case.
 	leaseTime = 30 * time.Second
 
 	// batchTimeout bounds one transaction. It may be longer than an ack deadline, because the
@@ -55,8 +56,8 @@ const (
 	pullWorks = 5 * time.Second
 	// heartbeatEvery is how often an idle consumer shows that it is alive.
 	heartbeatEvery = 10 * time.Second
-	// putOffLines is how many log lines at WARN say that an event was put off, before they are limited to one a
-	// second. The others are at DEBUG.
+	// putOffLines is a number of log lines about events that were put off. So many lines are at WARN at
+	// once, and then one line a second. The rest are at DEBUG.
 	putOffLines = 10
 )
 
@@ -88,24 +89,25 @@ type Consumer struct {
 	waiting  turns
 	blocked  *blockedAggregates
 	acks     chan pendingAck
-	// uncleanStartUntil is set after an unclean start. If the broker does not count deliveries,
-	// every event that comes before that time may be in a crash loop.
+	// uncleanStartUntil is the time until which each event that comes may be in a crash loop, if the broker
+	// does not count deliveries. It is set by an unclean start (see "Crash loops" in the package doc), and
+	// is zero after a clean start.
 	uncleanStartUntil time.Time
 	stalls            stallDetector
 	slow              streak
 	unknown           *unknowns
 	repairs           *recentRepairs
-	// putOffLines limits the log lines about events that were put off.
+	// putOffLines limits the log lines at WARN about events that were put off.
 	putOffLines *rate.Limiter
-	// filter is that of the subscription, as of the last look at it.
+	// filter is the subscription's filter at the last call of lookAtTopic that could read it.
 	filter string
 }
 
-// NewConsumer returns a consumer of a subscription of client's project, which is named by its id. Dead
-// letters go to the topic `<subscription>.dlq`. The table inbox is found through db's search_path. The consumer
-// calls heartbeat at least every ten seconds while it is alive, even if the broker is
-// unavailable, and at least every minute while the database or the handler hangs. No argument may be
-// nil.
+// NewConsumer returns a consumer of a subscription in client's project. subscription is its id, without the
+// project. Dead letters go to the topic `<subscription>.dlq`. The table inbox is found through db's
+// search_path. The consumer calls heartbeat at least every ten seconds while it is alive, even if the
+// broker is unavailable, and at least every minute while the database or the handler hangs. No argument may
+// be nil.
 func NewConsumer(
 	db *pgxpool.Pool, client *pubsub.Client, subscription string, h Handler, log *slog.Logger, heartbeat func(), opts Options,
 ) *Consumer {

@@ -100,9 +100,9 @@ func (c *Consumer) markStartedAgain(ctx context.Context, d *delivery) error {
 	})
 }
 
-// mayCrashLoop reports whether d may have ended a process, because it was delivered before. If the
-// broker does not count deliveries, every event may have done so for a while after an unclean
-// start.
+// mayCrashLoop reports whether d may have ended a process. If the broker counts deliveries, it returns true
+// for an event that was delivered before. Otherwise it returns true for every event until
+// uncleanStartUntil.
 func (c *Consumer) mayCrashLoop(d *delivery) bool {
 	if n := d.attempt(); n > 0 {
 		return n > 1

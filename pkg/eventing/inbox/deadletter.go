@@ -46,11 +46,13 @@ func (t deadLetters) publish(ctx context.Context, d *delivery, reason error, att
 	return err
 }
 
-// maxAttributes and maxDeadLetterBytes are limits of a message
-// (https://cloud.google.com/pubsub/quotas#resource_limits). maxDeadLetterBytes bounds the data. It
-// is below the limit of 10 MB for a request, and so leaves room for attributes.
+// The limits of a dead letter. They follow from Pub/Sub's limits of a message
+// (https://cloud.google.com/pubsub/quotas#resource_limits).
 const (
-	maxAttributes      = 100
+	// maxAttributes is the greatest number of attributes.
+	maxAttributes = 100
+	// maxDeadLetterBytes is the greatest size of the data. It is below Pub/Sub's limit of 10 MB for a
+	// request, and so leaves room for the attributes.
 	maxDeadLetterBytes = 9_500_000
 )
 
@@ -123,12 +125,16 @@ func (c *Consumer) deadLetterOnce(ctx context.Context, d *delivery, reason error
 	return nil
 }
 
-// holdBeforeLetter writes d's inbox row as held before a dead letter of d is published, even if the
-// row was held before. done says that d is done meanwhile, and so needs no dead letter. If the row is
-// locked, holdBeforeLetter returns an error, because an operator may be discarding an earlier dead
-// letter of d: the row would stay discarded. If the row cannot be written for another reason, the
-// dead letter is published all the same. If the operator discards the earlier dead letter then, or
-// while the new one is published, the row stays discarded. The new dead letter is in the topic alone.
+// holdBeforeLetter makes d's inbox row held before a dead letter of d is published, because markDead turns
+// only a held row dead. A row that is done or dead stays. holdBeforeLetter writes the row even if d.held is
+// set, because an operator may have discarded an earlier dead letter of d since. done is true if d is done
+// meanwhile, and so needs no dead letter.
+//
+// If another session has locked the row, holdBeforeLetter returns an error, and the caller tries again. The
+// session may be an operator's that discards the earlier dead letter, and the row would stay discarded. If
+// the row cannot be written for another reason, the dead letter is published all the same. If an operator
+// then discards the earlier dead letter, or does so while the new one is published, the row stays
+// discarded, and the new dead letter is in the topic alone.
 func (c *Consumer) holdBeforeLetter(ctx context.Context, d *delivery, reason error) (done bool, err error) {
 	if !d.isEvent() { // it has no row
 		return false, nil

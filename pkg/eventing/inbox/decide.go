@@ -26,8 +26,8 @@ const (
 	// Put also carries the whole state. It is an event or the owner's state. A Put may bring a
 	// deleted aggregate back. A Put is never a gap.
 	Put
-	// Skipped carries nothing, because the owner's operator gave the event up. The change is only
-	// in the owner's state.
+	// Skipped carries nothing, because the owner's operator gave the event up. Only the owner's state has
+	// the change of the event. So a Skipped that is newer than the row is a gap.
 	Skipped
 )
 
@@ -156,7 +156,7 @@ func Decide(p Position, c Change) Outcome {
 // Unknown ids and times contradict nothing.
 //
 // An event of another tenant is of another history, too, whatever its epoch. An aggregate never changes
-// its tenant, so that an event which says so must not show the row to that tenant.
+// its tenant. If such an event moved the row, the other tenant's readers would see the row.
 func contradicts(p Position, e eventing.Event) bool {
 	to := positionOf(e)
 	switch {
@@ -185,7 +185,7 @@ func ofOtherTenant(p, q Position) bool {
 // write a field or a type of event that the consumer does not know. The consumer applies the part
 // that it understands, and the row moves to the event's version. So no later gap shows that the
 // rest is missing. Therefore the row is marked incomplete, and a build that understands more takes
-// the owner's state. A row that is older than this record has the zero Completeness, and counts as
+// the owner's state. A row from before the service kept a Completeness has the zero one, and counts as
 // complete.
 //
 // A revision is a number that is higher for a build that understands more: see

@@ -21,8 +21,8 @@ type delivery struct {
 	invalid  error
 	messages []*pubsub.Message
 
-	// received is when the first message came. It is set to zero when the first span of the event
-	// has begun at that time.
+	// received is the time when the first message came. The first span of the event begins at this time,
+	// and received is zero from then on.
 	received time.Time
 	// starts is how many times the event was started without a recorded end, including the present
 	// start. starts is 0 while the present start is not recorded. Otherwise it is the value of the
@@ -37,20 +37,23 @@ type delivery struct {
 	diverged bool
 	// lost says that the owner no longer has the event.
 	lost bool
-	// putOffs counts how many times the event was put off because of another transaction's lock,
-	// because events of several aggregates met a time limit, or because of silent.
+	// putOffs counts how many times the event was put off: its aggregate was blocked for a pause, without a
+	// counted failure. The method putOff has the causes.
 	putOffs int
-	// silent says that a transaction of this event alone was once ended by the server because no statement
-	// came (SQLSTATE 25P03), or was given up because no answer came.
+	// silent is true if a transaction of this event alone was silent once. Either the server ended it
+	// because no statement came (SQLSTATE 25P03), or the consumer gave it up because no answer came in
+	// time.
 	silent bool
 	// breaks counts the transactions of this event alone that have broken their connection in the handler.
 	breaks int
 	// bisections counts the batches that contained the event, failed, and were halved.
 	bisections int
-	// lockWait is how long a part of a batch with the event waits for a lock, or 0 if no such batch
-	// has met a lock.
+	// lockWait is the longest wait for each lock in the transaction of a part of a batch, after the whole
+	// batch has met a lock. It is 0 if no batch with this event has met a lock, and again after the event
+	// was queued.
 	lockWait time.Duration
-	// held says that the event's inbox row was written as held, or is known to be dead.
+	// held is true once the method hold has written the event's inbox row as held, or has found the row
+	// dead or discarded.
 	held bool
 	// poison says that this build does not know the event, and that the event is at fault, not
 	// the build.
@@ -60,9 +63,10 @@ type delivery struct {
 	// tried says that a transaction with the event has failed. Its COMMIT may have arrived all
 	// the same.
 	tried bool
-	// finished says that the event needs nothing more. answered is how many of its messages have
-	// been acked or nacked. A message that joins a finished delivery still has to be acked.
+	// finished says that the event needs nothing more. A message that joins a finished delivery still
+	// has to be acked.
 	finished bool
+	// answered is the number of messages that have been acked or nacked. These are the first of messages.
 	answered int
 }
 
@@ -89,10 +93,11 @@ func (d *delivery) isUnknown() bool { return errors.Is(d.invalid, ErrUnknown) &&
 // isEvent reports whether the message has an event, even one that cannot be used.
 func (d *delivery) isEvent() bool { return d.id() != uuid.Nil }
 
-// wasPutOff reports whether the event has met a lock, and was put off.
+// wasPutOff reports whether the event was put off, because of a lock or for another reason: see putOff.
 func (d *delivery) wasPutOff() bool { return d.putOffs > 0 }
 
-// endsBatch reports whether no event may come behind the event in the first batch of its unblocked aggregate.
+// endsBatch reports whether the event must be the last one of a batch after its aggregate was unblocked:
+// see the method first of turns.
 func (d *delivery) endsBatch() bool { return d.wasPutOff() || d.breaks > 0 }
 
 // is reports whether e is the event of d. The caller has already compared the ids.
@@ -129,8 +134,9 @@ func (d *delivery) takeUnanswered() []*pubsub.Message {
 	return leaving
 }
 
-// strip makes d a copy of another delivery of its event: its messages keep only their acks. strip
-// returns the load that is no longer needed.
+// strip makes d a copy, because another delivery in hand has the same event. It removes the data and the
+// attributes of d's messages, which then serve only to be acked or nacked. strip returns the load that is
+// no longer needed.
 func (d *delivery) strip() (freed load) {
 	for _, m := range d.messages {
 		before := loadOf(m)

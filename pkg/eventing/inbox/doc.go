@@ -79,10 +79,11 @@
 //
 // With Options.Checkpoints a batch also saves its offset, the greatest publish time of its
 // messages, in the same transaction and round trip. While messages of blocked aggregates or of
-// other tenants wait, the offset is before their first message. The inbox row of every event that
-// waits for long is held, and the safe position is before the oldest held row. The row of an event that was a dead letter
-// before stays dead or discarded while it waits: its dead letter is there, or an operator has decided. Package checkpoint
-// has the details, and the reason why no consumer seeks to its offset by itself.
+// other tenants wait, the offset is before their first message. The first event of each aggregate that
+// waits for long has a held inbox row, and the safe position is before the oldest held row. If that event
+// was a dead letter before, its row stays dead or discarded while it waits, because its dead letter is in
+// the topic, or an operator has decided about it. Package checkpoint has the details, and the reason why
+// no consumer seeks to its offset by itself.
 //
 // # Order
 //
@@ -161,13 +162,14 @@
 // Meanwhile the client extends the leases of these messages, the budget fills up, and no event spends
 // an attempt.
 //
-// If the database lacks a table, a column, a function, a type, a unique index or a grant that the handler's statement
-// needs, and takes the smallest write, the statement may be one that few events need. So the batch is halved. The
-// aggregate of an event that is alone is blocked, and the event is tried again with pauses of up to 30 s, without
-// spending attempts, until a migration, a grant or a release repairs the statement. The same holds if the database has no
-// memory or no room on its disk for the statement, or cannot use one of its files. If 200 aggregates (maxFailing) are
-// blocked by their failures, all events probably fail, and such an error counts as an outage. The limit of the temporary
-// files of a session (SQLSTATE 53400) counts like a time limit.
+// The database may lack a table, a column, a function, a type, a unique index or a grant that the
+// handler's statement needs, and still take the smallest write. Then perhaps only few events need the
+// statement, so the batch is halved. The aggregate of an event that is alone is blocked. The event is
+// tried again with pauses of up to 30 s, without spending attempts, until a migration, a grant or a
+// release repairs the statement. The same holds if the database has no memory or no room on its disk for
+// the statement, or cannot use one of its files. If 200 aggregates (maxFailing) are blocked because their
+// events fail, probably all events fail, and such an error counts as an outage. If a statement reaches the
+// limit of the temporary files of a session (SQLSTATE 53400), that counts like a time limit.
 //
 // A time limit also counts as an outage in two cases. In the first case the smallest write does not
 // succeed in time either. (A database that answers SELECT 1 may not take writes.) In the second
@@ -190,8 +192,9 @@
 // A statement of a handler can also end the server's process of its connection, for example by its memory.
 // Then the server ends all other sessions, too, and recovers, which looks like an outage. If the handler's
 // statements have broken the connection, a batch is halved. An event that is alone may break two
-// connections. Each further one counts like a time limit, once the database takes writes again. Each
-// further try of the event ends its batch (turns.go), so that no halves break connections again.
+// connections. Each further broken connection counts like a time limit, once the database takes writes
+// again. After its first break alone, the event is the last one of its batch (turns.go), so that no halves
+// break connections again.
 //
 // If another transaction holds a lock (SQLSTATE 55P03), the batch is halved, too. A batch waits a
 // second for the lock, or 50 ms if other aggregates wait for locks already. Its parts share a
@@ -278,7 +281,7 @@
 // Batches take the messages in hand by round robin over the tenants, at most 16 messages of one
 // tenant at a time. Each tenant has a part in the next batch. If messages of two tenants came within
 // the last minute, a batch has at most 100 messages instead of 1,000. So a message waits for a
-// shorter transaction. The same holds for an aggregate that is unblocked. Its first events are a
+// shorter transaction. The events of an unblocked aggregate have the same limits. Its first events are a
 // batch of their own, and the rest takes turns. The messages that still wait at the broker are in
 // the order in which the relay sent them: see package outbox.
 //
@@ -303,11 +306,11 @@
 // `inbox_in_flight_bytes` show how much of the budget is used.
 //
 // The client takes leases of 30 s at most, and keeps them for up to a day. So the messages of a killed process come
-// again within 30 s. For an exactly-once subscription its leases are 60 s. If a message is held longer, the broker delivers it
-// again once a day, and the consumer joins the new message to the held one. The new message gives
-// its data up and counts in the budget as some 1 KiB and not as a message. Apart from that, the
-// broker's delivery count grows only when a process ends or when a stream breaks during a
-// delivery.
+// again within 30 s. For an exactly-once subscription the client's leases are 60 s. If a message is in hand
+// for more than a day, the broker delivers it again once a day, and the consumer joins the new message to
+// the one in hand. The new message gives its data up and counts in the budget as some 1 KiB and not as a
+// message. Apart from that, the broker's delivery count grows only when a process ends or when a stream
+// breaks during a delivery.
 //
 // A transaction has at most 1,000 events and takes at most 30 seconds.
 //

@@ -19,10 +19,10 @@ const (
 	// eventFault means that the event or its handler is at fault. The failure counts as an
 	// attempt.
 	eventFault fault = iota
-	// timedOut means that a time limit or the limit of temporary files has ended the transaction, or that
-	// the handler could not reach a service of its own. The event is at fault, and the failure counts as an
-	// attempt, unless events of other aggregates fail so as well (maxSlow), or the transaction was silent
-	// for the first time (firstSilence).
+	// timedOut means that a time limit or the limit of temporary files has ended the transaction, that the
+	// handler could not reach a service of its own, or that its statements have broken connections (breaks).
+	// The event is at fault, and the failure counts as an attempt. There are two exceptions: events of other
+	// aggregates have timed out, too (maxSlow), or the transaction was silent for the first time (firstSilence).
 	timedOut
 	// locked means that another transaction holds a lock that the event needs. The event's
 	// aggregate waits, and no attempt is spent.
@@ -30,7 +30,8 @@ const (
 	// lacking means that the database lacks an object (lacksObject), memory or room on its disk that a
 	// statement of the handler needs, or cannot use its files, while it takes the consumer's own writes. A
 	// migration, a grant, a release or an administrator repairs that for all events together. The event's
-	// aggregate waits, and no attempt is spent. If maxFailing aggregates are blocked already, it is an outage.
+	// aggregate waits, and no attempt is spent. If events of maxFailing aggregates fail already, such an
+	// error counts as an outage.
 	lacking
 	// outage means that the database or the network is at fault. The consumer waits until the
 	// outage is over, and no attempt is spent.
@@ -71,13 +72,14 @@ func (c *Consumer) classify(ctx context.Context, batch []*delivery, err error, b
 	return f
 }
 
-// maxFailing is a number of aggregates whose events fail. If that many are blocked, an error that may be an outage is one:
-// probably all events fail, and to try each aggregate alone again and again would load the database for nothing.
+// maxFailing is a number of aggregates. If that many are blocked because their events fail, an error that
+// may be an outage counts as an outage. Probably all events fail then, and to try each aggregate alone
+// again and again would load the database for nothing.
 const maxFailing = 200
 
-// faultOfStatement returns the fault of err, which looks like an outage, for the case that the database takes other
-// writes: a statement that only some events need may be the only one that fails, and the other events must not wait
-// for it.
+// faultOfStatement classifies err, which looks like an outage, for the case that the database takes other
+// writes. Perhaps the handler's statement fails, and only some events need that statement. The other events
+// must not wait for it, so faultOfStatement then returns lacking or timedOut. Otherwise it returns outage.
 func faultOfStatement(err error) fault {
 	_, handlers := errors.AsType[handlerError](err)
 	_, lost := errors.AsType[lostConnectionError](err)
@@ -203,15 +205,19 @@ func isSilence(cause error) bool {
 	return lost && errors.Is(cause, context.DeadlineExceeded)
 }
 
-// maxBreaks is the number of the first transaction of an event alone that counts against the event because it has broken its
-// connection in the handler. Each further one counts, too.
+// maxBreaks is a number of broken connections. If transactions of an event alone have broken that many in
+// the handler, the last break and each further one count as time limits of the event. The breaks before
+// count as outages.
 const maxBreaks = 3
 
-// breaks reports whether batch is at fault although err, the error of its transaction, looks like an outage, because the
-// handler's statements have broken the connection. A statement can end the server's process, for example by its memory. Then
-// the server ends all other sessions, too, and recovers, so such an event alone makes one outage after another. A batch of
-// several events is at fault the first time, because to halve it costs no attempt. If breaks returns true for an event that is
-// alone, the database takes writes again, so that the attempt can be counted.
+// breaks reports whether batch is at fault because the handler's statements have broken the connection. err
+// is the error of batch's transaction, and looks like an outage. A statement can end the server's process
+// of its connection, for example by its memory. Then the server ends all other sessions, too, and recovers.
+// So an event with such a statement makes one outage after another.
+//
+// A batch of several events is at fault the first time, because to halve it costs no attempt. An event that
+// is alone is at fault from its break maxBreaks on. For such an event, breaks first waits until the
+// database takes writes again, so that the attempt can be counted.
 func (c *Consumer) breaks(ctx context.Context, batch []*delivery, err error) bool {
 	_, handlers := errors.AsType[handlerError](err)
 	_, lost := errors.AsType[lostConnectionError](err)
@@ -240,7 +246,8 @@ const maxSlow = 3
 // worker goroutine owns the set.
 type streak struct{ keys map[string]struct{} }
 
-// add adds an aggregate, and reports whether the streak has maxSlow of them now, which is the most it keeps.
+// add adds an aggregate to the streak, and reports whether the streak now has maxSlow aggregates. It keeps
+// no more than these.
 func (s *streak) add(key string) bool {
 	if s.keys == nil {
 		s.keys = map[string]struct{}{}

@@ -23,7 +23,7 @@ const (
 	purgeBatch = 1000
 	purgePause = 100 * time.Millisecond
 	// forgetInstanceAfter is how long the record of an instance without a clean end is kept. It is longer
-	// than uncleanStartTime, so that every neighbour has started again before.
+	// than uncleanStartTime, so that every neighbour has started again before the record is deleted.
 	forgetInstanceAfter = 3 * maintainEvery
 )
 

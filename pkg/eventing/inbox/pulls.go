@@ -16,11 +16,13 @@ const (
 	// drainStreams is how long half-closed streams may take to end when their consumer ends. It
 	// leaves more than half of leaveTime for the messages that the streams have brought.
 	drainStreams = time.Second
-	// receiptTime is longer than the time by which the client delays the receipts of messages. A receipt
-	// after the nack of its message would hide the message again. So the last nacks wait for receiptTime.
+	// receiptTime is a pause before the last nacks. It is longer than the delay with which the client sends
+	// the receipts of messages. A receipt extends the lease of its message, so a receipt after the nack
+	// would hide the message again.
 	receiptTime = 300 * time.Millisecond
-	// gapTime is longer than the time between the end of a stream, which the broker or widen may end at any time, and the
-	// next stream, while the broker is there.
+	// gapTime is a duration. If no stream is open for longer, the broker counts as away (isAway). The
+	// broker or widen may end a stream at any time. While the broker is there, the client opens the next
+	// stream within gapTime.
 	gapTime = 2 * time.Second
 )
 
@@ -78,7 +80,8 @@ func (p *pulls) ends() bool {
 	return p.ended
 }
 
-// isAway reports whether no stream is open, for gapTime already. The client waits for a connection before it opens one.
+// isAway reports whether no stream has been open for gapTime. While the broker is away, the client waits
+// for a connection before it opens a stream.
 func (p *pulls) isAway() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -8,8 +8,8 @@ import (
 
 const (
 	tickEvery = 250 * time.Millisecond
-	// stallTime is a time between two ticks. If more time lies between them, the process counts as
-	// stalled, because it was stopped or got no CPU.
+	// stallTime is a duration. If more time lies between two ticks, the process counts as stalled, because
+	// it was stopped or got no CPU.
 	stallTime = time.Second
 )
 

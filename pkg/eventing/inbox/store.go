@@ -112,11 +112,12 @@ func (s store) markDead(ctx context.Context, d *delivery, reason error) error {
 	return err
 }
 
-// hold writes rows of batch with the status held, and returns the events that are done. A row that
-// is done or dead stays as it is. A discarded row stays, too, unless a dead letter is to follow (see
-// writeUnfinished). The recorded starts and attempts stay, too. If the row with an
-// event's id is of another event, that row stays as it is. hold does not wait for a row that another
-// session has locked. It then writes no row (txn.IsLockTimeout).
+// hold gives the inbox rows of batch the status held, and returns the events whose rows are done. It
+// inserts the rows that are missing. A row that is done or dead keeps its status. A discarded row keeps it,
+// too, unless beforeLetter is true: then another dead letter of its event follows (holdBeforeLetter). hold
+// does not change the recorded starts and attempts. If the row with an event's id is of another event, that
+// row stays as it is. If another session has locked one of the rows, hold gives up after minLockWait and
+// writes no row (txn.IsLockTimeout).
 func (s store) hold(ctx context.Context, why string, beforeLetter bool, batch ...*delivery) (done map[*delivery]bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()

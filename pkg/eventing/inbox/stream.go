@@ -32,8 +32,8 @@ import (
 //
 // Streams belongs to one connection. [Streams.DialOption] goes into the client of that
 // connection. Streams itself goes into the [Options] of the consumers that use the connection.
-// [Consumer.Run] fails if the connection lacks the option. A subscription can have only one such
-// consumer.
+// [Consumer.Run] fails if the connection lacks the option. Over one connection with Streams, a
+// subscription can have only one consumer.
 type Streams struct {
 	mu   sync.Mutex
 	pull map[string]*pulls
@@ -64,7 +64,8 @@ func (s *Streams) enter(subscription string, b *budget) (leave func(), err error
 	}, nil
 }
 
-// probe is a call of StreamingPull that intercept refuses.
+// probe marks a call of StreamingPull by which check finds out whether the connection has the DialOption of
+// streams. intercept then refuses the call, and sets intercepted.
 type probe struct {
 	streams     *Streams
 	intercepted bool
@@ -131,7 +132,7 @@ type pull struct {
 	cancel context.CancelCauseFunc
 
 	mu     sync.Mutex // held by requests and by the half-close
-	of     *pulls     // nil before the first request
+	of     *pulls     // the streams of the stream's consumer; nil before the first request
 	closed bool       // no request goes to the broker any more
 }
 
@@ -188,7 +189,7 @@ func (p *pull) CloseSend() error {
 //
 // widen half-closes the stream, because the server ends a half-closed stream after the messages
 // that it has sent. A cancel would lose the messages on their way. Each would come again when its
-// lease ends, after a minute, and its delivery count would be one higher.
+// lease ends, after leaseTime, and its delivery count would be one higher.
 func (p *pull) widen(b *budget, room, most load) {
 	least, twice := b.limit.part(1, 16), room.plus(room)
 	enough := load{

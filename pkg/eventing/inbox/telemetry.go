@@ -79,9 +79,10 @@ func newMetrics(subscription string, inHand *budget, waiting *blockedAggregates)
 func (m *metrics) failing(batches int)   { m.inARow.Store(int64(batches)) }
 func (m *metrics) pullFailing(tries int) { m.notPulled.Store(int64(tries)) }
 
-// FailuresInARow returns the highest count of failures in a row: batches that met an outage of the database, or pulls
-// that brought nothing. With Options.Streams it is at least 1 while no stream has been open for some seconds, for example
-// because the broker is away. While it is above 0, no event, or no new one, is applied.
+// FailuresInARow returns the highest count of failures in a row: batches that met an outage of the
+// database, or pulls that brought nothing. With Options.Streams it is at least 1 while no stream has been
+// open for some seconds, for example because the broker is away. While the count is above 0, the consumer
+// applies no event, or receives no new event.
 func (c *Consumer) FailuresInARow() int64 {
 	failures := max(c.metrics.inARow.Load(), c.metrics.pulls())
 	if p := c.options.Streams.of(c.subscriber.String()); p != nil && p.isAway() {

@@ -31,9 +31,9 @@ func (c *Consumer) watchTopic(ctx context.Context) {
 	}
 }
 
-// lookAtTopic shows in the log and in a metric that the subscription has no topic, and in the log that
-// it has a filter. If the subscription cannot be read, the last result stays: a consumer needs no
-// permission to read it.
+// lookAtTopic shows in the log and in a metric that the subscription has no topic, and in the log that it
+// has a filter. If the subscription cannot be read, the result of the last look stays, because a consumer
+// may lack the permission to read its subscription.
 func (c *Consumer) lookAtTopic(ctx context.Context) {
 	asking, cancel := context.WithTimeout(ctx, lookAtTopicTime)
 	defer cancel()
@@ -50,9 +50,9 @@ func (c *Consumer) lookAtTopic(ctx context.Context) {
 	c.sayFilter(ctx, found.GetFilter())
 }
 
-// sayFilter logs a filter that was not there at the last look. The broker acknowledges the messages
-// that a filter leaves out, so nothing else shows them. A filter may be meant: it is a line once, and
-// not a state of failure.
+// sayFilter logs a filter that was not there at the last look. The broker acknowledges the messages that a
+// filter leaves out, so nothing else shows them. An operator may have set the filter on purpose. So
+// sayFilter logs one line, and no metric shows a failure.
 func (c *Consumer) sayFilter(ctx context.Context, filter string) {
 	if filter != "" && filter != c.filter {
 		c.log.WarnContext(ctx, "subscription has a filter: the events that it leaves out never arrive", "filter", filter)

@@ -30,22 +30,23 @@ func planEachTime(b *pgx.Batch) {
 	b.Queue(`SELECT set_config('plan_cache_mode', 'force_custom_plan', true)`)
 }
 
-// maxLockWait is how long a transaction waits for a lock. The holder of a lock that outlives
-// maxLockWait is not one of the writers that end within milliseconds. So many locked rows of one
-// tenant must not cost the other tenants that time again and again. Three rules bound the waits of
+// The times that a transaction waits for a lock. Most writers hold a lock for milliseconds. A lock that
+// is still held after maxLockWait may be held for much longer. If one tenant has many rows with such
+// locks, the other tenants must not wait for maxLockWait again and again. Three rules bound the waits of
 // the worker:
 //
 //   - The parts of a batch that has met a lock share maxLockWait, between minLockWait and
 //     shortLockWait each.
 //   - While aggregates wait for locks, another batch waits for shortLockWait.
 //   - The tries of events that were put off share maxLockWait with each other, like the parts.
-//
-// shortLockWait still outlives the writers that end within milliseconds. So on a row that such
-// writers lock one after the other, a few events that were put off get their turn.
 const (
-	maxLockWait   = time.Second
+	// maxLockWait is the longest wait for a lock.
+	maxLockWait = time.Second
+	// shortLockWait is longer than most writers hold a lock. So on a row that such writers lock one after
+	// the other, a few events that were put off still get the lock.
 	shortLockWait = 50 * time.Millisecond
-	minLockWait   = 2 * time.Millisecond
+	// minLockWait is the shortest wait for a lock.
+	minLockWait = 2 * time.Millisecond
 )
 
 // shareOfWait is how long each of n transactions waits for a lock if they share maxLockWait.
@@ -125,7 +126,8 @@ func (c *Consumer) change(ctx context.Context, tx pgx.Tx, changes []Change, outc
 	}
 	done, err := c.handler.do(ctx, tx, changes)
 	if err == nil {
-		// A handler that ignores ctx is slow. Otherwise its COMMIT would fail as in an outage, and be tried for ever.
+		// A handler that ignores ctx and returns late counts as slow. Without this error its COMMIT would
+		// fail as in an outage, and the batch would be tried for ever.
 		err = ctx.Err()
 	}
 	if err != nil {
@@ -137,11 +139,11 @@ func (c *Consumer) change(ctx context.Context, tx pgx.Tx, changes []Change, outc
 	return nil
 }
 
-// offset returns the offset that batch's transaction saves, and the greatest publish time in batch.
-// The offset is that of the newest message in batch. But the offset is before the oldest message of
-// each blocked aggregate, and before the first waiting message of each tenant, because a seek to the
-// offset acknowledges all messages up to it. The transaction in which an event becomes blocked still
-// counts the event's message. The event's inbox row then keeps the safe position before it.
+// offset returns the offset that batch's transaction saves, and the greatest publish time in batch. The
+// offset is that of the newest message in batch. But the offset is before the first message of each blocked
+// aggregate, and before the first waiting message of each tenant, because a seek to the offset acknowledges
+// all messages up to it. If an event of batch is blocked by this transaction, the offset still counts the
+// event's message. The event's held inbox row then keeps the safe position before the event.
 func (c *Consumer) offset(batch []*delivery) (o checkpoint.Offset, newest time.Time) {
 	m := slices.MaxFunc(batch, func(a, b *delivery) int {
 		return a.message().PublishTime.Compare(b.message().PublishTime)

@@ -16,11 +16,11 @@ const (
 	// unknownTime is how long an unknown event waits for unknown events of other aggregates, before
 	// it may count as poison.
 	unknownTime = 10 * time.Second
-	// holdTurn is how long an unknown event waits to write its inbox row. A thousand events take
-	// about that time if the database is sound.
+	// holdTurn is the longest time that an unknown event waits for its turn to write its inbox row
+	// (holdLater). A thousand events take about that time if the database is sound.
 	holdTurn = time.Second
-	// maxUnknown is the number of aggregates with unknown events from which on the build counts
-	// as at fault.
+	// maxUnknown is a number of aggregates. If that many have unknown events, the build counts as at fault,
+	// unless knownPerUnknown shows that it is not.
 	maxUnknown = 10
 	// knownPerUnknown is how many known events must be handled for each aggregate with an unknown
 	// event, to show that the build is right for the stream.
@@ -87,8 +87,8 @@ func (u *unknowns) poison(since int64, late bool) (is bool, changed <-chan struc
 	return u.outnumbered(since) || late && len(u.keys) < maxUnknown, u.changed
 }
 
-// warnDue reports whether it is time to log that this build seems to be too old, which is at most
-// once in unknownTime. aggregates is the number of aggregates with unknown events.
+// warnDue reports whether the log needs a line now that this build seems to be too old. There is at most
+// one such line in unknownTime. aggregates is the number of aggregates with unknown events.
 func (u *unknowns) warnDue() (aggregates int, now bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -99,10 +99,10 @@ func (u *unknowns) warnDue() (aggregates int, now bool) {
 	return len(u.keys), true
 }
 
-// holdLater tries again to write the inbox row of an unknown event, which may wait for hours. done
-// says that another instance has applied the event. The tries of all events take turns, so that
-// thousands of them leave the connections to other statements while the database is slow. An event
-// waits for its turn for holdTurn at most, because it looks for its verdict after that.
+// holdLater tries again to write the inbox row of an unknown event, which may wait for hours. done says
+// that another instance has applied the event. The tries of all events take turns, so that thousands of
+// them leave the connections to other statements while the database is slow. An event waits for its turn
+// for holdTurn at most, because awaitVerdict then has to look for the event's verdict.
 func (c *Consumer) holdLater(ctx context.Context, d *delivery) (done bool) {
 	if d.held {
 		return false

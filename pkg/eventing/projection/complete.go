@@ -21,8 +21,8 @@ const (
 	queryTimeout = 5 * time.Second
 	// maxCounted bounds the count of incomplete rows.
 	maxCounted = 10_000
-	// maxRefused is the number of rows that cannot be written after which a pass ends. The next
-	// pass begins up to a minute later, and goes on after these rows.
+	// maxRefused is a number of rows. After so many rows that cannot be written, a pass ends. The next pass
+	// begins up to a minute later, and goes on after these rows.
 	maxRefused = 100
 )
 

@@ -13,8 +13,8 @@ import (
 	"example.com/lockstep/pkg/eventing/txn"
 )
 
-// listTimeout is longer than the owner's own time limit for a page. So the owner's error arrives
-// first, and that error says more than a timeout here.
+// listTimeout bounds a call of Aggregate.List. It is longer than the owner's own time limit for a page. So
+// the owner's error arrives first, and that error says more than a timeout here.
 const listTimeout = 15 * time.Second
 
 // OwnersPage is a part of the owner's rows, in the order of their ids.
@@ -79,11 +79,13 @@ func (p *Projection[S]) Fill(ctx context.Context, from string) (f Filled, err er
 	return f, nil
 }
 
-// tryAgain leaves it to the caller of takeOver to try again while a row is locked.
+// tryAgain is the argument locked of takeOver with which takeOver fails while a row is locked, so that its
+// caller tries again. leaveLocked is the other one.
 func tryAgain(err error) error { return err }
 
-// takeOver writes the owner's rows as of the time asOf. It returns how many rows it has written,
-// and how many cannot be written. locked is tryAgain, or leaveLocked to leave locked rows, too.
+// takeOver writes the owner's rows as of the time asOf. It returns how many rows it has written, and how
+// many cannot be written. locked decides about a locked row: with tryAgain takeOver fails, and with
+// leaveLocked it leaves the row and goes on.
 func (p *Projection[S]) takeOver(ctx context.Context, rows []S, asOf time.Time, locked func(error) error) (written, failed int, err error) {
 	ids, err := inParts(rows, partRows, func(part []S) ([]string, error) {
 		ctx, cancel := context.WithTimeout(ctx, writeTimeout)

@@ -35,7 +35,8 @@ import (
 )
 
 const (
-	// repairTimeout is longer than consistency.FetchTimeout, because no reader waits for a repair.
+	// repairTimeout bounds a call to the owner for which no reader waits. So it is longer than
+	// consistency.FetchTimeout.
 	repairTimeout = 5 * time.Second
 	// writeTimeout bounds a repair's transaction, waits for locks included.
 	writeTimeout = 5 * time.Second
@@ -219,8 +220,8 @@ func (p *Projection[S]) unknownSeen(c inbox.Change) {
 	})
 }
 
-// oddLines is how many rows that cannot be read or written get a log line each. Later ones get one line
-// a minute in all, because a table can refuse all rows.
+// oddLines is a number of rows that cannot be read or written. The first ones get a log line each. Later
+// ones get one line a minute in all, because a table can refuse all rows.
 const oddLines = 100
 
 // left logs that a row is left as it is.

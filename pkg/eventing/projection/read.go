@@ -55,7 +55,8 @@ func (p *Projection[S]) fetch(ctx context.Context, id string, timeout time.Durat
 	return rows[0], epoch, asOf, nil
 }
 
-// fetchAll is the aggregate's Fetch. That the owner knows none of the ids is no error.
+// fetchAll is the aggregate's Fetch. If the owner knows none of the ids, fetchAll returns no rows and no
+// error.
 func (p *Projection[S]) fetchAll(ctx context.Context, ids []string, timeout time.Duration,
 ) (rows []S, epoch int64, asOf time.Time, err error) {
 	rows, epoch, asOf, err = p.aggregate.Fetch(ctx, ids, timeout)

@@ -23,8 +23,8 @@ import (
 const (
 	// partRows bounds the rows, and with them the locks, of one transaction.
 	partRows = 32
-	// maxLockedRows is the number of locked rows, one after the other, after which a repair ends. Each
-	// takes two seconds.
+	// maxLockedRows is a number of rows. If that many are locked, one after the other, a repair ends. The
+	// wait for each takes two seconds.
 	maxLockedRows = 3
 )
 
@@ -55,7 +55,8 @@ func (p *Projection[S]) Replace(ctx context.Context, by audit.Actor, seen []reco
 // inParts splits rows into parts, and calls write for each part as one transaction. most is the
 // largest number of rows in a part. inParts returns the ids that write returns. If a row is at fault,
 // the part that contains the row is written row by row, and left is called with each such row. If
-// maxLockedRows in a row are locked, the whole table may be, and inParts returns the error.
+// maxLockedRows rows are locked, one after the other, the whole table may be locked, and inParts returns
+// the error.
 func inParts[R any](rows []R, most int, write func([]R) ([]string, error), left func(R, error)) (written []string, err error) {
 	lockedRows := 0
 	for part := range slices.Chunk(rows, most) {
@@ -80,8 +81,8 @@ func inParts[R any](rows []R, most int, write func([]R) ([]string, error), left 
 	return written, nil
 }
 
-// errRowLocked is the error of a row that an operator's repair, or Complete, leaves, because it is
-// locked. Other writes of owner's rows are tried again instead.
+// errRowLocked is the error of a locked row in Replace and in Complete, which leave such a row as it is.
+// Other writes of owner's rows are tried again instead.
 var errRowLocked = errors.New("the row is locked")
 
 // leaveLocked makes an error of a locked row one that isRowsFault accepts.
