@@ -48,11 +48,13 @@ type Claimed struct {
 	Seen TxSnapshot
 	// Truncated says that there were more events than the limits allow.
 	Truncated bool
-	// Skipped says that the claim could not take some heads that no living relay takes care of. The
-	// row of such a head was locked, or leased by a relay that is not alive. FreeIn is the time
-	// until the last of these leases ends, or zero if there is no such lease.
+	// Skipped is true if the claim could not take some heads (see "Ownership of an aggregate" in the
+	// package doc), and no living relay takes care of them. Another session had locked the row of such a
+	// head, or a relay that is not alive had leased it.
 	Skipped bool
-	FreeIn  time.Duration
+	// FreeIn is the time until the last of the leases on skipped heads ends, or zero if there is no such
+	// lease.
+	FreeIn time.Duration
 }
 
 // ErrAnotherServer is the error of a claim that has found the server in another life than Claim.Server. The claim has
