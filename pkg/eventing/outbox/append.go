@@ -83,8 +83,8 @@ func write(ctx context.Context, tx pgx.Tx, with *pgx.Batch, events []eventing.Ev
 	return nil
 }
 
-// copied returns a copy of b, which may be nil. The caller may send b again, in another transaction, and the
-// event must not be in b then.
+// copied returns a copy of b, or an empty batch if b is nil. Append adds the event to the copy. The
+// caller may send b again, in another transaction, and b must not contain the event then.
 func copied(b *pgx.Batch) *pgx.Batch {
 	if b == nil {
 		return &pgx.Batch{}
@@ -110,8 +110,8 @@ func check(events []eventing.Event) error {
 }
 
 // Codes of errors that SQL functions of this repository raise. Their class is LS, for Lockstep: Postgres and
-// the SQL standard use no class with an L or an S in front. LS003 does not leave outbox_refuses, and LS005 is
-// that of idempotency keys.
+// the SQL standard use no class with an L or an S in front. The list leaves out LS003, which
+// outbox_refuses catches itself, and LS005, the code of idempotency keys.
 const (
 	// skipped is raised by outbox_refuses (migration 00203 of the outbox) if the version before is
 	// missing. If the version is taken, outbox_refuses raises the error of the unique key.
