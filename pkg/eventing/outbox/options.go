@@ -19,8 +19,9 @@ const (
 	// longest pauses of refusalPause. Until the event is parked, no alert calls an operator.
 	mostAttempts = 100
 
-	// A retry time further away than queue.MaxRetry counts as due. mostRefusalPause is a minute less, so
-	// that no retry is due too early if the database's clock steps back by less.
+	// mostRefusalPause is the longest pause after a refusal. A retry time further away than
+	// queue.MaxRetry counts as due. So mostRefusalPause is a minute less: then no retry is due too
+	// early if the database's clock steps back by less than a minute.
 	mostRefusalPause = queue.MaxRetry - time.Minute
 	// mostOutagePause is short enough that a killed relay's events leave within 30 s even if the
 	// first scan for them fails.

@@ -17,13 +17,13 @@ const (
 	// of all these aggregates together.
 	candidatesPerProbe = 64
 	probeBytes         = 1 << 20
-	// maxCandidates bounds the batches in flight that were claimed to choose probes from. These
-	// batches do not count against maxEvents, so claims and scans do not wait for them.
+	// maxCandidates bounds the number of batches in flight from which probes are chosen. These batches
+	// do not count against maxEvents, so claims and scans do not wait for them.
 	maxCandidates = 4 * candidatesPerProbe
 	// probeTimeout bounds one search for candidates.
 	probeTimeout = queue.Timeout
-	// A pause follows a scan that found nothing. It is probeScanShare times as long as the scan,
-	// and probeScanPause at most.
+	// After a scan for probes that found nothing, the pause before the next one is probeScanShare times
+	// as long as the scan, and probeScanPause at most.
 	probeScanShare = 20
 	probeScanPause = 30 * time.Second
 )
@@ -77,7 +77,8 @@ func (r *Relay) probeTopic(ctx context.Context, p *topicPause, state int, claime
 		p.postpone(state, 0)
 	case retryIn > 0:
 		p.postpone(state, min(retryIn, longestWait))
-	case r.inFlight.has(func(b queue.Batch) bool { return slices.Contains(p.types, b[0].AggregateType) }): // their results decide
+	case r.inFlight.has(func(b queue.Batch) bool { return slices.Contains(p.types, b[0].AggregateType) }):
+		// The results of these batches decide.
 		p.postpone(state, longestWait/10)
 	case !all:
 		p.postpone(state, min(time.Until(p.scan.notBefore), longestWait))

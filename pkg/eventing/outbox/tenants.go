@@ -10,8 +10,9 @@ import (
 )
 
 const (
-	// DefaultTenantRate is in events per second. An event that waits for turns costs all processes and
-	// databases about a millisecond of CPU time. So a held tenant leaves three quarters of two cores to others.
+	// DefaultTenantRate is in events per second. An event that waits for turns costs about a
+	// millisecond of CPU time, in all processes and databases together. So a held tenant leaves three
+	// quarters of two cores to others.
 	DefaultTenantRate = 500
 	// NoTenantRate is the TenantRate with which a relay never holds a tenant.
 	NoTenantRate = -1

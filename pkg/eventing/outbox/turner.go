@@ -167,11 +167,11 @@ func (h *heldTenant) adaptVersions(taken, claimed int) {
 // maxPages limits how many turns in a row read pages of a held tenant's scan.
 const maxPages = 8
 
-// adaptPages adapts the number of turns that read pages before the next claim of events behind
-// published versions, which follow a claim of this many events. One page follows a claim that took
-// events. The number doubles with each claim that took none: where the tenant writes one event for
-// each aggregate, there are none, and each such turn leaves its part of the rate to the next turn,
-// which is twice as large then. Other tenants' events wait behind large turns.
+// adaptPages sets how many turns read pages before the next claim of events behind published versions.
+// claimed is how many events the last such claim took. If it took any, one page follows. If it took
+// none, the number of pages doubles. Where the tenant writes one event for each aggregate, no event is
+// behind a published version. Then each turn that looks there leaves its part of the rate to the next
+// turn, which is twice as large, and other tenants' events wait behind large turns.
 func (h *heldTenant) adaptPages(claimed int) {
 	h.pages = min(maxPages, 2*max(1, h.pages))
 	if claimed > 0 {
