@@ -21,18 +21,19 @@ var (
 	// in object storage, and the event carries the address of the data. This is the claim
 	// check pattern (Hohpe and Woolf, "Enterprise Integration Patterns", 2003).
 	ErrPayloadTooLarge = errors.New("payload too large for an event")
-	// ErrVersionTaken means that the aggregate already has an event of that version. Two
-	// transactions decided on the same state. The caller must roll back its transaction.
+	// ErrVersionTaken means that the aggregate already has an event with the version of an appended
+	// event. Two transactions have started from the same state of the aggregate. The caller must roll
+	// back its transaction.
 	ErrVersionTaken = errors.New("the aggregate has an event of this version")
-	// ErrVersionSkipped means that the aggregate has no event of the version before. The
-	// owner has lost a version, or has written a version without an event.
+	// ErrVersionSkipped means that the aggregate has no event with the version before that of an
+	// appended event. The owner has lost a version, or has written a version without an event.
 	ErrVersionSkipped = errors.New("the aggregate has no event of the version before")
 	// ErrSourceAnswered means that the aggregate already has an event that answers the same
 	// source event. The transaction is a repetition. The caller rolls it back and treats it as
 	// done.
 	ErrSourceAnswered = errors.New("the source event is answered already")
-	// ErrIDTaken means that the outbox already has an event of that id. The caller must roll back its
-	// transaction.
+	// ErrIDTaken means that the outbox already has an event with the id of an appended event. The
+	// caller must roll back its transaction.
 	ErrIDTaken = errors.New("the outbox has an event of this id")
 )
 

@@ -191,8 +191,8 @@ func (c claimResult) events() (n int) {
 }
 
 // dispatch sends the batches of a claim to the publishers. It counts the batches as in flight, and
-// frees the room that was reserved for the claim. It also holds the tenants that are busy according
-// to the claim. dispatch returns how many of the batches are probes.
+// frees the room that was reserved for the claim. It also holds tenants that the claim shows to be busy
+// (see holdBusy). dispatch returns how many of the batches are probes.
 func (r *Relay) dispatch(b claimResult, claimed chan<- *leasedBatch) (probes int) {
 	added := r.inFlight.add(b)
 	if !b.candidates {

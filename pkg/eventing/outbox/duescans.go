@@ -27,7 +27,7 @@ func (f *followUps) addScan(from queue.TxSnapshot, at time.Time) {
 	f.scanLow, f.scanAt = queue.Earliest(f.scanLow, from), soonest(f.scanAt, at)
 }
 
-// beginScan begins the scan that is due, and returns its start.
+// beginScan begins the scan that is due, and returns the low from which it starts.
 func (f *followUps) beginScan() datedLow {
 	f.mu.Lock()
 	defer f.mu.Unlock()

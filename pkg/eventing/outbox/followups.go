@@ -141,8 +141,8 @@ func (f *followUps) dropExcess() {
 	}
 }
 
-// toClaim is the input of a claim of new events. seen is the snapshot of the last claim, and after are
-// published versions.
+// toClaim is the input of a claim of new events. seen is the snapshot of the last claim. The claim also
+// looks for the events behind the published versions in after.
 type toClaim struct {
 	exclusions
 

@@ -117,7 +117,7 @@ func (f *followUps) heldTenants() int {
 	return len(f.held)
 }
 
-// heldNames expects the lock.
+// heldNames returns the names of the held tenants. It expects the lock.
 func (f *followUps) heldNames() []string {
 	names := make([]string, len(f.held))
 	for i, h := range f.held {
@@ -171,7 +171,7 @@ func (f *followUps) releaseCaughtUp(inFlight *inFlight, shared bool, now time.Ti
 	}
 }
 
-// follow adds a published version, which justifies a claim from the time at on.
+// follow adds the published version p. From the time in at on, p justifies a claim.
 func (h *heldTenant) follow(p followUp, at time.Time) {
 	h.published.add(p, at)
 	h.low = queue.Earliest(h.low, h.published.dropExcess())

@@ -9,7 +9,8 @@ import (
 	"example.com/lockstep/pkg/eventing/outbox/queue"
 )
 
-// leasedBatch is a batch that this relay has claimed, or was handed over, and has not settled yet.
+// leasedBatch is a batch that this relay has claimed, or that a transaction has handed over to it, and
+// that it has not settled yet.
 type leasedBatch struct {
 	events queue.Batch
 	// candidate is true if the relay has claimed the batch as one of those from which it chooses probes.

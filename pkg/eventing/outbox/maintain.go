@@ -76,10 +76,10 @@ const (
 	watchShare = 100
 	// watchMost is the longest pause between two readings.
 	watchMost = 30 * time.Second
-	// watchIdle is the pause of a relay without work. It bounds the age of the metrics if another relay
-	// gets the next event, or if no relay can claim it.
+	// watchIdle is the pause between two readings while no event waits. It bounds the age of the
+	// metrics if another relay gets the next event, or if no relay can claim it.
 	watchIdle = 10 * time.Second
-	// staleAfter is the age at which a backlog counts as unknown.
+	// staleAfter is the age of a reading at which the backlog counts as unknown.
 	staleAfter = 2 * watchMost
 )
 

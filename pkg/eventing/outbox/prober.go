@@ -91,7 +91,7 @@ func (r *Relay) probeTopic(ctx context.Context, p *topicPause, state int, claime
 // searchFailed ends a failed search for events to probe a topic with.
 func (r *Relay) searchFailed(ctx context.Context, p *topicPause, state int, err error) {
 	r.claimLost(err)
-	r.followUps.searchLost(p.types) // behind claimLost, so that the scan finds leases that the relay does not know of
+	r.followUps.searchLost(p.types) // after claimLost, so that the scan finds leases that the relay does not know of
 	pause := p.scan.failed(time.Now(), err, r.options.OutageBackoff)
 	p.postpone(state, pause)
 	r.log.WarnContext(ctx, "no event to probe a topic with could be claimed, other topics go on", "topic", p.topic,
@@ -197,7 +197,7 @@ func (p *topicPause) chooseProbes(state int, batches []queue.Batch) map[uuid.UUI
 	var preferred, others []queue.Batch
 	for _, b := range batches {
 		switch key := b.Key(); {
-		case !slices.Contains(p.types, b[0].AggregateType): // it has no topic, and its result says nothing about this one
+		case !slices.Contains(p.types, b[0].AggregateType): // b has no topic, so its result says nothing about the topic of p
 		case p.refused[key] || p.knownBad[key]:
 			others = append(others, b)
 		default:

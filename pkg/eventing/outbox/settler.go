@@ -179,9 +179,9 @@ const (
 )
 
 // gather returns first and the other results that arrive until settleEvery after the last statement. As
-// long as these results have fewer than half of the events in flight, gather waits at least for
-// gatherTime. The waits are worth it because a statement for a few results costs as much as a statement
-// for one result.
+// long as these results have fewer than half of the events in flight, gather also waits until
+// gatherTime is over. The waits are worth it because a statement for a few results costs as much as a
+// statement for one result.
 func (s *settler) gather(first publishResult, results <-chan publishResult) []publishResult {
 	batch, events := []publishResult{first}, len(first.batch.events)
 	pause, gathered := s.sentAt.Add(settleEvery), time.Now().Add(gatherTime)

@@ -154,9 +154,10 @@ func (h *heldTenant) adaptRows(rows int, p queue.Page, claimed, limit int) {
 	h.again = p.Truncated
 }
 
-// adaptVersions adapts the number of versions that the next claim takes to a claim that has taken
-// this many versions and claimed this many events. As long as no event is behind the versions, a
-// claim of many versions costs little more than a claim of one.
+// adaptVersions sets how many published versions the next claim looks behind. taken is how many
+// versions the last claim looked behind, and claimed is how many events it found there. If it found
+// none, the number doubles, because such a claim of many versions costs little more than a claim of
+// one.
 func (h *heldTenant) adaptVersions(taken, claimed int) {
 	h.versions = 0
 	if claimed == 0 {
