@@ -20,12 +20,13 @@ type Claim struct {
 	// Server is HeartbeatResult.Server of the relay's last heartbeat. If the server has another life now, the claim
 	// fails with ErrAnotherServer. The zero time stands for any life.
 	Server time.Time
-	// Alive are the tokens of the other living relays. Each of them takes care of its own leases.
+	// Alive are the tokens of the other living relays. Claimed.Skipped leaves out the heads that these
+	// relays have leased, because each relay takes care of its own leases.
 	Alive []string
 	// Gone are the tokens of relays whose processes have ended (HeartbeatResult.Gone). The claim ignores their leases.
 	Gone []string
-	// UnknownLeases says that the table may have leases under Token that the relay does not
-	// know of.
+	// UnknownLeases is true if the table may have leases under Token that the relay does not know of.
+	// Then Claimed.Skipped includes the heads with leases under Token.
 	UnknownLeases bool
 	// Aggregates and Events limit the numbers of aggregates and events of the claim.
 	// PerAggregate limits the events of one aggregate. Bytes limits the size of the payloads.

@@ -16,8 +16,8 @@ const (
 	// HeartbeatEvery is how often a relay writes its low, which is the snapshot from which
 	// another relay must scan if this one dies.
 	HeartbeatEvery = 5 * time.Second
-	// deadAfter is the age of a relay's last heartbeat at which other relays regard it as dead: two are
-	// missing. A mistake costs only a scan.
+	// deadAfter is an age of a relay's last heartbeat. At that age two heartbeats are missing, and
+	// other relays regard the relay as dead. A mistake costs only a scan.
 	deadAfter = 3 * HeartbeatEvery
 	// goneAfter is an age of a relay's last heartbeat. A relay is gone if its last heartbeat is that old and the session of that
 	// heartbeat has ended. At that age one heartbeat is missing. A living relay has written it, in a session that is still open.
@@ -87,7 +87,8 @@ func (h HeartbeatResult) judges(now time.Time) bool {
 	return !h.missed(now) && (h.Resumed.IsZero() || now.Sub(h.Resumed) > goneAfter)
 }
 
-// missed reports whether the database may have stalled after h.
+// missed reports whether the answer h is so old at the time now that the database may have stalled
+// after it.
 func (h HeartbeatResult) missed(now time.Time) bool {
 	return !h.Clock.Answered.IsZero() && now.Sub(h.Clock.Answered) > stalledAfter
 }
