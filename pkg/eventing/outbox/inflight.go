@@ -75,7 +75,7 @@ type inFlight struct {
 	batches       map[uuid.UUID]*leasedBatch // by head
 	events, bytes int
 	reserved      int // claims on their way for which room is reserved
-	candidates    int // batches to choose probes from, which events and bytes do not include
+	candidates    int // batches from which probes are chosen; the counts events and bytes leave them out
 
 	// leased is the number of events in flight of each tenant. shares.go uses leased, sending and retrying.
 	leased map[string]int

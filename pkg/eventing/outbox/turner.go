@@ -142,8 +142,9 @@ func (r *Relay) claimHeldPage(
 // pageRows returns how many rows the next page reads, for a turn that may claim this many events.
 func (h *heldTenant) pageRows(events int) int { return min(turnRows, max(h.rows, events)) }
 
-// adaptRows adapts the size of the next page to the result of the last page, which read this many
-// rows for a turn of at most limit events. A truncated page is read again.
+// adaptRows sets how many rows the next page of the scan reads. rows is how many rows the last page
+// read. claimed is how many events its turn claimed, and limit is how many it might have claimed. A
+// truncated page is read again.
 func (h *heldTenant) adaptRows(rows int, p queue.Page, claimed, limit int) {
 	switch {
 	case p.Truncated:
