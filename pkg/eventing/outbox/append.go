@@ -21,18 +21,19 @@ var (
 	// in object storage, and the event carries the address of the data. This is the claim
 	// check pattern (Hohpe and Woolf, "Enterprise Integration Patterns", 2003).
 	ErrPayloadTooLarge = errors.New("payload too large for an event")
-	// ErrVersionTaken means that the aggregate already has an event of that version. Two
-	// transactions decided on the same state. The caller must roll back its transaction.
+	// ErrVersionTaken means that the aggregate already has an event with the version of an appended
+	// event. Two transactions have started from the same state of the aggregate. The caller must roll
+	// back its transaction.
 	ErrVersionTaken = errors.New("the aggregate has an event of this version")
-	// ErrVersionSkipped means that the aggregate has no event of the version before. The
-	// owner has lost a version, or has written a version without an event.
+	// ErrVersionSkipped means that the aggregate has no event with the version before that of an
+	// appended event. The owner has lost a version, or has written a version without an event.
 	ErrVersionSkipped = errors.New("the aggregate has no event of the version before")
 	// ErrSourceAnswered means that the aggregate already has an event that answers the same
 	// source event. The transaction is a repetition. The caller rolls it back and treats it as
 	// done.
 	ErrSourceAnswered = errors.New("the source event is answered already")
-	// ErrIDTaken means that the outbox already has an event of that id. The caller must roll back its
-	// transaction.
+	// ErrIDTaken means that the outbox already has an event with the id of an appended event. The
+	// caller must roll back its transaction.
 	ErrIDTaken = errors.New("the outbox has an event of this id")
 )
 
@@ -83,8 +84,8 @@ func write(ctx context.Context, tx pgx.Tx, with *pgx.Batch, events []eventing.Ev
 	return nil
 }
 
-// copied returns a copy of b, which may be nil. The caller may send b again, in another transaction, and the
-// event must not be in b then.
+// copied returns a copy of b, or an empty batch if b is nil. Append adds the event to the copy. The
+// caller may send b again, in another transaction, and b must not contain the event then.
 func copied(b *pgx.Batch) *pgx.Batch {
 	if b == nil {
 		return &pgx.Batch{}
@@ -110,8 +111,8 @@ func check(events []eventing.Event) error {
 }
 
 // Codes of errors that SQL functions of this repository raise. Their class is LS, for Lockstep: Postgres and
-// the SQL standard use no class with an L or an S in front. LS003 does not leave outbox_refuses, and LS005 is
-// that of idempotency keys.
+// the SQL standard use no class with an L or an S in front. The list leaves out LS003, which
+// outbox_refuses catches itself, and LS005, the code of idempotency keys.
 const (
 	// skipped is raised by outbox_refuses (migration 00203 of the outbox) if the version before is
 	// missing. If the version is taken, outbox_refuses raises the error of the unique key.

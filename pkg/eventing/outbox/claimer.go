@@ -88,8 +88,9 @@ func (r *Relay) claimFailed(ctx context.Context, s *claimSchedule, err error) {
 		"error", err, "failures", s.failures, "held_up_ms", time.Since(s.since).Milliseconds(), "retry_in_ms", pause.Milliseconds())
 }
 
-// claimLost notes that a claim has failed. It may have been committed nevertheless, unless the server has refused it. Then
-// the relay must meet that server first.
+// claimLost notes that a claim has failed. If its error is queue.ErrAnotherServer, the server has
+// refused the claim, and a heartbeat must meet that server before the next claim. After any other error
+// the claim may have been committed nevertheless.
 func (r *Relay) claimLost(err error) {
 	if errors.Is(err, queue.ErrAnotherServer) {
 		signal(r.wakeHeartbeats)
@@ -145,24 +146,27 @@ func (r *Relay) claimNew(ctx context.Context, s *claimSchedule, paused []string,
 	return nil
 }
 
-// claimResult is the result of one claim, with the limits of the claim and the time when the claim
-// was sent. low is a low of the claimed events. Its snapshot is empty if the claim looked only for
-// retries, or only for events behind published ones.
+// claimResult is the result of one claim.
 type claimResult struct {
 	queue.Claimed
 
-	claim queue.Claim
-	sent  time.Time
-	low   datedLow
-	lows  map[aggregateKey]queue.TxSnapshot // the low of each published version, of low's life; may be nil
-	// retries says that the claim looked for retries.
+	claim queue.Claim // the limits of the claim
+	sent  time.Time   // when the claim was sent
+	// low is a low of the claimed events (see "Lows and lives" in doc.go). Its snapshot is empty if the
+	// claim looked only for retries, or only for events behind published versions.
+	low datedLow
+	// lows has the earliest low of the published versions of each aggregate behind which the claim looked.
+	// These lows are of the life in low. lows is nil if the claim did not look behind versions.
+	lows map[aggregateKey]queue.TxSnapshot
+	// retries is true if the claim looked for retries.
 	retries bool
-	// candidates says that the events were claimed to choose probes from. Such events do not use
-	// the room that other claims reserve. chosen has the heads of the batches that are probes.
-	// state is the state of the topic's pause in which these batches were chosen.
+	// candidates is true if the relay chooses probes from the claimed events. Such events do not use the
+	// room that other claims reserve.
 	candidates bool
-	chosen     map[uuid.UUID]bool
-	state      int
+	// chosen has the heads of those claimed batches that are probes.
+	chosen map[uuid.UUID]bool
+	// state is the state of the topic's pause in which the probes were chosen.
+	state int
 }
 
 // full reports whether the claim's limits may have left out a head or the end of a batch.
@@ -187,8 +191,8 @@ func (c claimResult) events() (n int) {
 }
 
 // dispatch sends the batches of a claim to the publishers. It counts the batches as in flight, and
-// frees the room that was reserved for the claim. It also holds the tenants that are busy according
-// to the claim. dispatch returns how many of the batches are probes.
+// frees the room that was reserved for the claim. It also holds tenants that the claim shows to be busy
+// (see holdBusy). dispatch returns how many of the batches are probes.
 func (r *Relay) dispatch(b claimResult, claimed chan<- *leasedBatch) (probes int) {
 	added := r.inFlight.add(b)
 	if !b.candidates {

@@ -39,7 +39,7 @@ func (c *claimSize) limits() (aggregates, versions int) {
 	return c.aggregates, c.versions
 }
 
-// observe adapts l to the batches of a claim. It computes how many aggregates would fill a claim of
+// observe adapts c to the batches of a claim. It computes how many aggregates would fill a claim of
 // full size, and whether there was room for more versions. limit is the claim's limit of events.
 func (c *claimSize) observe(batches []queue.Batch, limit int) {
 	c.mu.Lock()

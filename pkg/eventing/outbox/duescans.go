@@ -27,7 +27,7 @@ func (f *followUps) addScan(from queue.TxSnapshot, at time.Time) {
 	f.scanLow, f.scanAt = queue.Earliest(f.scanLow, from), soonest(f.scanAt, at)
 }
 
-// beginScan begins the scan that is due, and returns its start.
+// beginScan begins the scan that is due, and returns the low from which it starts.
 func (f *followUps) beginScan() datedLow {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -52,10 +52,15 @@ func (f *followUps) endScan() {
 	f.scanning = datedLow{}
 }
 
-// search notes that the next page of the search s for events to probe a topic with is on its way. types are the topic's. Until
-// the page ends, the relay's low covers the events that it may lease. If s has no page left, or if the low for these types has
-// not covered s since the last page, s begins again. A search does not begin at the low of what is in flight, because it cannot
-// lease these events: the low of an event that the sweep has found is the beginning.
+// search notes that the search s reads its next page now. s looks for events with which a paused topic
+// can be probed, and types are the aggregate types of this topic. Until the page ends, the relay's low
+// covers the events that the page may lease.
+//
+// search starts s again from the low of these types if s has no page left, or if the server has another
+// life. It also does so if the low of these types is later than the low of s: then the relay's low has
+// not covered s since the last page. A search does not start from the lows of batches in flight,
+// because it cannot lease their events: a batch that the sweep has found has queue.Beginning as its
+// low.
 func (f *followUps) search(s *probeScan, types []string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -73,9 +78,11 @@ func (f *followUps) endSearch() {
 	f.searching = datedLow{}
 }
 
-// searchLost notes that the page of a search has no answer. It may have leased events all the same. The topic may have resumed since
-// the search began, and the scan that followed has left these events alone. So the relay skips the types once more. If they
-// are not paused any more, setPausedTypes schedules another scan.
+// searchLost notes that the claim of a search for probes has failed. The claim may have leased events
+// of these types all the same. If the topic has resumed since the search began, the scan after that
+// resume has left these events alone, because they had a lease of this relay. So searchLost notes once
+// more that the relay skips events of these types. If the types are not paused any more, setPausedTypes
+// schedules another scan.
 func (f *followUps) searchLost(types []string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -127,12 +134,13 @@ func (f *followUps) setPausedTypes(paused []string) {
 	}
 }
 
-// exclusions are the types and the tenants that a scan must skip, and the tokens of the other
-// living relays. A scan can ignore the leases of these relays, because each relay takes care of
-// its own leases. life is the life of the server in which that was true. gone are the relays whose leases count as none.
+// exclusions decide which pending events a claim or a scan leaves out.
 type exclusions struct {
-	paused, alive, held, gone []string
-	life                      life
+	paused []string // the types of paused topics
+	alive  []string // the tokens of the other living relays, which take care of the events that they have leased
+	held   []string // the held tenants
+	gone   []string // the tokens of gone relays: their leases count as none
+	life   life     // the life of the server to which the lists belong
 }
 
 func (f *followUps) exclusions() exclusions {
@@ -141,14 +149,15 @@ func (f *followUps) exclusions() exclusions {
 	return f.present(f.pausedTypes)
 }
 
-// present expects the lock. It returns the present exclusions, with these types.
+// present expects the lock. It returns the present exclusions, with the types in paused.
 func (f *followUps) present(paused []string) exclusions {
 	return exclusions{paused, f.aliveRelays, f.heldNames(), slices.Collect(maps.Keys(f.goneRelays)), f.met.life}
 }
 
-// meetGone expects the lock. It notes the relays that a heartbeat has found gone, and reports whether it has found one of
-// them for the first time. If a gone relay is alive again, it had only lost its session, and was late. The order of its
-// events does not depend on its leases.
+// meetGone expects the lock. It notes the relays that a heartbeat has found gone, and reports whether
+// it has found one of them for the first time. It forgets a gone relay that is alive again. Such a
+// relay had only lost its session, and its heartbeat was late. Until now this relay has ignored its
+// leases, which is safe, because the order of events does not depend on leases.
 func (f *followUps) meetGone(gone, alive []string, now time.Time) (first bool) {
 	for _, token := range gone {
 		_, known := f.goneRelays[token]
@@ -169,7 +178,8 @@ func (f *followUps) noteUnknownLeases() {
 	f.expectUnknownLeases()
 }
 
-// expectUnknownLeases expects the lock. A lease that the relay does not know of is over after that time.
+// expectUnknownLeases expects the lock. It sets unknownLeasesUntil to a time at which each lease that
+// the relay does not know of is over.
 func (f *followUps) expectUnknownLeases() {
 	f.unknownLeasesUntil = time.Now().Add(queue.LeaseTime + queue.Timeout)
 }

@@ -30,12 +30,14 @@ type followUps struct {
 	// behind such a version skipped the event, because the version was not published yet. So
 	// the relay that published the version must claim the event.
 	published versions
-	// A scan that starts at scanLow is due at scanAt. scanning is the start of the scan that is running.
-	scanLow  queue.TxSnapshot
-	scanAt   time.Time
+	// scanLow is the snapshot from which the next scan starts, and scanAt is when that scan is due.
+	scanLow queue.TxSnapshot
+	scanAt  time.Time
+	// scanning is the low from which the running scan started.
 	scanning datedLow
-	// searching is the start of the search for probes of which a page is on its way. The topic may resume meanwhile, and
-	// skippedTypes does not cover the search any more.
+	// searching is the low from which a search for probes started, while a page of that search is on its
+	// way. The relay's low covers it, because the topic may resume during the page. Then skippedTypes does
+	// not cover the search any more.
 	searching datedLow
 	// skippedTypes has the aggregate types of which the relay has skipped events, or handed them back, because their topic
 	// was paused. The snapshot of a type is the start of the scan that is due when its topic resumes. Each type has a
@@ -50,8 +52,8 @@ type followUps struct {
 	// pausedTypes are the aggregate types of paused topics. aliveRelays are the other
 	// relays' tokens.
 	pausedTypes, aliveRelays []string
-	// goneRelays are the relays whose processes have ended. This relay ignores the leases of a gone relay until the
-	// time in the map. Then the leases are over in any case.
+	// goneRelays has the token of each relay whose process has ended, with a time. Until that time this
+	// relay ignores the leases of the gone relay. After that time these leases are over in any case.
 	goneRelays map[string]time.Time
 	// unknownLeasesUntil is the time until which this relay may have leases that it does not know of.
 	// There are two causes. A failed claim may have been committed. A failover may have undone the
@@ -70,9 +72,10 @@ func newFollowUps() *followUps {
 }
 
 const (
-	// followUpDelay is how long an event may wait behind a published event if Settle did not see it, which
-	// is rare: it was committed while Settle ran. Without the delay each published event would cause a
-	// claim, and these claims would be most of a relay's cost at low load.
+	// followUpDelay is the time from the mark of a published event to the claim of the events behind
+	// it, if Settle saw no such event. Such an event is rare, because it was committed while Settle
+	// ran. Without the delay each published event would cause a claim, and these claims would be most
+	// of a relay's cost at low load.
 	followUpDelay = 20 * time.Millisecond
 	// heldFollowUpDelay takes the place of followUpDelay for a held tenant. The tenant's events
 	// wait in any case. With the longer delay one claim serves about a hundred versions.
@@ -138,8 +141,8 @@ func (f *followUps) dropExcess() {
 	}
 }
 
-// toClaim is the input of a claim of new events. seen is the snapshot of the last claim, and after are
-// published versions.
+// toClaim is the input of a claim of new events. seen is the snapshot of the last claim. The claim also
+// looks for the events behind the published versions in after.
 type toClaim struct {
 	exclusions
 
@@ -160,9 +163,10 @@ func (f *followUps) take(n int, paused ...string) toClaim {
 
 // claimed ends a claim that take has started. taken is the result of take, and c is the answer to the
 // claim. The events of the claim are in flight already. The claim has skipped new events of
-// the held tenants, and events of paused types. A scan from the snapshot from finds the
-// events of these types. If the claim was sent in a former life of the server, its
-// snapshot means nothing here, and the same scan finds the events that the claim should have found.
+// the held tenants, and events of paused types. A scan that starts at the argument from finds the
+// skipped events of these types. If the claim was sent in a former life of the server, the claim's
+// snapshot means nothing in the present life. Then the same scan also finds the events that the claim
+// should have found.
 func (f *followUps) claimed(c queue.Claimed, taken toClaim, from queue.TxSnapshot) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -178,11 +182,11 @@ func (f *followUps) claimed(c queue.Claimed, taken toClaim, from queue.TxSnapsho
 	}
 }
 
-// hasLeft reports whether a claim may have left events that no living relay takes care of, because the
-// claim skipped them. alive are the relays whose leases the claim has ignored. If a relay in alive has
-// ended during the claim, this relay may have taken it over already, and scanned before the claim. If an
-// event with the ended relay's lease was committed between the scan and the claim, only the claim has
-// seen the event.
+// hasLeft reports whether a claim may have left events that no living relay takes care of. c shows
+// whether the claim had to skip such events. alive are the relays whose leased events the claim has
+// left to them. A relay in alive may have ended during the claim, and this relay may have taken over
+// its row and scanned before the claim. An event with the ended relay's lease may have been committed
+// between that scan and the claim. Then only the claim has seen the event.
 func (f *followUps) hasLeft(c queue.Claimed, alive []string) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()

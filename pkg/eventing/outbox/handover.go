@@ -16,17 +16,20 @@ import (
 )
 
 const (
-	// mostClockError is the largest error of the database's time with which a relay opens handovers.
-	// A lease is shorter by that error. mostClockAge is the largest age of the reading of the
-	// database's clock.
+	// mostClockError is the largest error of the estimate of the database's time (queue.Clock.Error)
+	// with which a relay opens handovers. The relay counts a lease as shorter by that error.
+	// mostClockAge is the largest age of the reading of the database's clock with which a relay opens
+	// handovers.
 	mostClockError, mostClockAge = time.Second, 3 * queue.HeartbeatEvery
 	// handoverTime is the age at which an open handover is closed. By then its lease is over, and each
-	// claim that began before the end of the lease has ended. A claim compares the lease with the time
-	// at which it began, and may see an event that commits later.
+	// claim that began before the end of the lease has ended. Such a claim counts the lease as lasting,
+	// because it compares the lease with the time at which the claim began, even if it sees an event
+	// that was committed after the end of the lease.
 	handoverTime = queue.LeaseTime + queue.ScanTimeout + time.Second
 	// lookPause is the pause before a relay looks for the event of a transaction with an unknown
-	// outcome, because the database may still execute the COMMIT. Each further pause is four times as
-	// long. The relay looks lookTries times, and a last time when the handover is closed.
+	// outcome. The database may still execute the COMMIT meanwhile. Each further pause is four times as
+	// long. lookTries is how many times the relay looks, before it looks a last time when the handover
+	// is closed.
 	lookPause, lookTries = 400 * time.Millisecond, 3
 )
 
@@ -53,20 +56,22 @@ type Handover struct {
 	size   int       // of the payload, in bytes
 	low    datedLow  // of the event
 	opened time.Time // when Append was called
-	// The lease begins at since, by the database's clock. That is the time opened, or up to clockError
-	// earlier.
+	// since is when the lease begins, by the database's clock. That is the moment opened, or up to
+	// clockError earlier.
 	since      time.Time
 	clockError time.Duration
-	// tx is the transaction of the event. hasUnleased says that it has events without a lease.
-	tx          pgx.Tx
+	// tx is the transaction of the event.
+	tx pgx.Tx
+	// hasUnleased is true if Append has written events without a lease.
 	hasUnleased bool
-	// uncertain says that the event may not exist although a transaction has committed.
+	// uncertain is true if the event may not exist although the transaction has committed. Append has
+	// written it within a savepoint, or has been called for another transaction, too.
 	uncertain bool
 
-	// leaseOver says that the lease is over. The lock of inFlight guards it.
+	// leaseOver is true once the lease of the event is over (see isOver). The lock of inFlight guards it.
 	leaseOver bool
-	// leaseUncertain says that a statement has failed that may have taken the lease from the event.
-	// Only the settler uses it.
+	// leaseUncertain is true if a statement that takes the lease from the event has failed. The statement
+	// may have been executed nevertheless. Only the settler uses this field.
 	leaseUncertain bool
 }
 
@@ -112,14 +117,15 @@ func (h *Handover) Append(ctx context.Context, tx pgx.Tx, with *pgx.Batch, event
 	return err
 }
 
-// isSame reports whether a and b are certainly the same transaction. A savepoint of pgx is another one.
+// isSame reports whether a and b are certainly the same transaction. pgx regards a savepoint as another
+// transaction.
 func isSame(a, b pgx.Tx) bool { return reflect.ValueOf(a).Comparable() && a == b }
 
 // isRolledBack reports whether the transaction has failed so that it cannot commit any more. After other
 // errors it may have committed: the answer to COMMIT may be lost, or a callback of the caller may have
 // failed although the statements succeeded.
 func isRolledBack(tx pgx.Tx, err error) bool {
-	if err == nil || errors.Is(err, pgx.ErrTxClosed) { // the connection may be in other hands
+	if err == nil || errors.Is(err, pgx.ErrTxClosed) { // another transaction may use the connection already
 		return false
 	}
 	const failed = 'E'
@@ -129,7 +135,8 @@ func isRolledBack(tx pgx.Tx, err error) bool {
 
 // Committed tells the relay that the transaction has committed, and reports whether the relay
 // publishes all events of the transaction without a claim. If it returns false, the caller calls
-// [Relay.Wake]. An event that was written within a savepoint waits for up to a second then.
+// [Relay.Wake]. If the event was written within a savepoint, Committed returns false, and the event
+// waits for up to a second.
 func (h *Handover) Committed() bool {
 	if h == nil {
 		return false
@@ -152,7 +159,8 @@ func (h *Handover) Failed() {
 	}
 }
 
-// lookFor hands the event back after a pause, and again and again, until the handover is closed.
+// lookFor looks for the event after a pause (see inFlight.handBack), until it has looked lookTries
+// times or the handover is closed. try is the number of the next look, from 1.
 func (h *Handover) lookFor(try int) {
 	if try > lookTries || !h.relay.inFlight.isOpen(h) {
 		return
@@ -171,8 +179,8 @@ func asRead(e eventing.Event) eventing.Event {
 	return e
 }
 
-// open notes that a transaction is about to write events with this relay's lease, and reports whether
-// it may.
+// open opens h for a transaction that is about to write events, and returns the lease of the event.
+// opened is false if the relay cannot take the event: see [Handover.Append].
 func (r *Relay) open(ctx context.Context, h *Handover, events []eventing.Event) (l lease, opened bool) {
 	now, clock := time.Now(), r.clock.Load()
 	if len(events) != 1 || ctx.Err() != nil || !h.opened.IsZero() {
@@ -215,10 +223,11 @@ func (r *Relay) accept(h *Handover) bool {
 	return accepted
 }
 
-// isOver reports whether the lease of a handover is over, and no claim runs that began earlier. From then
-// on a claim finds the event if its transaction commits. clock must have been read after the lease ended
-// by the clock of this process. An earlier reading would not show that the database's clock was set back
-// meanwhile. If the clock was set back, the lease lasts longer.
+// isOver reports whether the lease of a handover is over, and each claim that began before the end of
+// the lease has ended. From then on a claim finds the event if its transaction commits. clock must be a
+// reading from after the end of the lease, as the clock of this process measures the lease. An earlier
+// reading would not show that the database's clock was set back meanwhile. If it was set back, the
+// lease lasts longer.
 func (h *Handover) isOver(now time.Time, clock queue.Clock) bool {
 	return now.Sub(h.opened) > handoverTime && clock.Answered.Sub(h.opened) > queue.LeaseTime &&
 		clock.At(now).Sub(h.since) > handoverTime

@@ -9,8 +9,8 @@ import (
 	"example.com/lockstep/pkg/eventing/outbox/queue"
 )
 
-// acceptHandovers passes handovers to the channel to from now on. The channel has room for all events
-// that may be in flight, so no send to it waits.
+// acceptHandovers makes open accept handovers from now on. Their batches go to the channel in the
+// parameter to. The channel has room for all events that may be in flight, so no send to it waits.
 func (f *inFlight) acceptHandovers(to chan<- *leasedBatch) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -24,8 +24,8 @@ func (f *inFlight) refuseHandovers() {
 	f.ending = true
 }
 
-// endHandovers sends nothing more to the channel. It hands back the events of the open handovers, whose
-// transactions may have committed.
+// endHandovers hands back the events of the open handovers, whose transactions may have committed.
+// After that, nothing more is sent to the channel.
 func (f *inFlight) endHandovers() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -35,8 +35,9 @@ func (f *inFlight) endHandovers() {
 	f.handedTo = nil
 }
 
-// open expects the lock of followUps. An open handover counts as an event in flight. Handovers leave
-// room for two claims.
+// open adds h to the open handovers and returns true. It returns false if the relay does not run, is
+// about to end, or has no room. An open handover counts as an event in flight. Handovers leave room for
+// two claims. open expects the lock of followUps.
 func (f *inFlight) open(h *Handover) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -62,7 +63,7 @@ func (f *inFlight) forget(h *Handover) {
 	f.close(h)
 }
 
-// close expects the lock. It reports whether the handover was open.
+// close removes h from the open handovers, and reports whether h was open. It expects the lock.
 func (f *inFlight) close(h *Handover) bool {
 	_, open := f.handovers[h]
 	if open {
@@ -74,9 +75,10 @@ func (f *inFlight) close(h *Handover) bool {
 }
 
 // accept makes b a batch in flight, and sends it to the publishers. b is the batch of a handover whose
-// transaction has committed. accept returns false if the handover is closed, if the relay ends, or while
-// the relay looks for the event. While the relay ends, the publishers hand the batch back. If a claim has
-// found the event in the meantime, the event is in flight already.
+// transaction has committed. If a claim has found the event in the meantime, the event is in flight
+// already, and accept sends nothing. accept returns false if the handover is closed, or while the relay
+// looks for its event. It also returns false if the relay is about to end. Then the publishers hand the
+// batch back.
 func (f *inFlight) accept(h *Handover, b *leasedBatch) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -91,7 +93,8 @@ func (f *inFlight) accept(h *Handover, b *leasedBatch) bool {
 	return !f.ending
 }
 
-// send expects the lock.
+// send makes b a batch in flight, and sends it to the publishers. It does nothing if the event is in
+// flight already. It expects the lock.
 func (f *inFlight) send(b *leasedBatch) {
 	if f.batches[b.events.Head()] == nil {
 		f.batches[b.events.Head()] = b
@@ -100,16 +103,17 @@ func (f *inFlight) send(b *leasedBatch) {
 	}
 }
 
-// handBack hands the event of an open handover back, so that a scan can claim it: no request is sent,
-// and the lease is taken from the event, if the event is there. Otherwise the handover stays open,
-// because its transaction may commit later.
+// handBack looks for the event of an open handover, and hands the event back if it is in the table: the
+// settler takes the lease from the event, so that a scan can claim it. No publisher sends the event. If
+// the event is not in the table, the handover stays open, because its transaction may commit later.
 func (f *inFlight) handBack(h *Handover) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.tryHandBack(h)
 }
 
-// tryHandBack expects the lock. It does nothing if there is no room for a batch.
+// tryHandBack does the work of handBack, and expects the lock. It does nothing if there is no room for
+// a batch.
 func (f *inFlight) tryHandBack(h *Handover) {
 	if _, open := f.handovers[h]; !open || f.handedTo == nil ||
 		f.events+f.reserved*claimEvents >= maxEvents || f.bytes+h.size+f.reserved*claimBytes > maxBytes {
@@ -121,8 +125,8 @@ func (f *inFlight) tryHandBack(h *Handover) {
 	})
 }
 
-// expireHandovers hands the events back whose leases are over. If an event is not there, its
-// handover is closed.
+// expireHandovers looks a last time for the events of the handovers whose leases are over, and hands
+// them back. If such an event is not in the table, the settler closes the handover (see closeResolved).
 func (f *inFlight) expireHandovers(now time.Time, clock queue.Clock) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -133,17 +137,20 @@ func (f *inFlight) expireHandovers(now time.Time, clock queue.Clock) {
 	}
 }
 
-// isMissing reports whether the event of a handover was not there. lost are the heads that do not have
-// the lease. Such an event is not in the table, unless an earlier statement with an unknown result has
-// already taken its lease.
+// isMissing reports whether u is the search for the event of a handover, and the event is not in the
+// table. lost are the heads that do not have the lease. A lost event is not in the table, unless an
+// earlier statement with an unknown result may have taken its lease. In that case isMissing returns
+// false.
 func (u *unsettled) isMissing(lost []uuid.UUID) bool {
 	return u.batch.unresolved != nil && !u.batch.unresolved.leaseUncertain && slices.Contains(lost, u.batch.events.Head())
 }
 
-// closeResolved closes the handovers whose events were there, and no longer have the lease. A scan for these
-// events is scheduled. It also closes the handovers whose leases were over before. If such an event
-// is not there, its transaction has rolled back, or a claim will find it. If a claim has found it, the relay scans for
-// it all the same, as for a batch whose lease was lost: the relay that has claimed it may have no low in the table.
+// closeResolved closes each handover whose event was in the table, because Settle has taken the lease
+// from it. followUps.settled has scheduled a scan for the event. closeResolved also closes each
+// handover whose lease was over before Settle looked for the event. If such an event is not in the
+// table, its transaction has rolled back, or a claim finds the event after the commit. If another relay
+// has claimed the event, this relay scans for it all the same, as for a batch whose lease was lost: the
+// other relay may have no low in the table.
 func (s *settler) closeResolved(written []*unsettled, done queue.Settled) {
 	for _, u := range written {
 		h := u.batch.unresolved

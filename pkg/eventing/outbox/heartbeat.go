@@ -9,7 +9,8 @@ import (
 	"example.com/lockstep/pkg/eventing/outbox/queue"
 )
 
-// goneMargin is added to the time until a relay is gone, which the database's clock measures.
+// goneMargin is a duration that nextHeartbeat adds to HeartbeatResult.GoneIn, because GoneIn is
+// measured by the database's clock.
 const goneMargin = 50 * time.Millisecond
 
 // registration is the relay's row in the table of relays.
@@ -28,18 +29,19 @@ func (r *Relay) register(ctx context.Context, s *claimSchedule) {
 	s.succeeded()
 	r.failures.Store(0)
 	if r.registration.goneIn() > 0 {
-		signal(r.wakeHeartbeats) // which then plans the next one
+		signal(r.wakeHeartbeats) // so that heartbeatLoop plans a heartbeat for that time
 	}
 }
 
-// goneIn returns HeartbeatResult.GoneIn of the last heartbeat, or zero if that had no answer.
+// goneIn returns HeartbeatResult.GoneIn of the last heartbeat, or zero if that heartbeat had no answer.
 func (r *registration) goneIn() time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.last.GoneIn
 }
 
-// nextHeartbeat returns the pause before the next heartbeat. It is shorter if a relay may be gone then: its events wait for that.
+// nextHeartbeat returns the pause before the next heartbeat. The pause is shorter if another relay may
+// count as gone before its end: the events of that relay wait for the heartbeat that finds it gone.
 func (r *Relay) nextHeartbeat() time.Duration {
 	pause := jittered(queue.HeartbeatEvery)
 	if in := r.registration.goneIn(); in > 0 {
@@ -120,9 +122,9 @@ func (f *followUps) lowOfLists(these func(kind string) bool) queue.TxSnapshot {
 }
 
 // heartbeatWritten records the answer b to a heartbeat. If the relay has inherited events of dead relays
-// or of no relay, it scans for them. restart says that the relay's row is new, or that the database's
-// server has changed since the heartbeat before. Then the scan begins at b.Low, which covers the relay's own
-// unfinished events, too.
+// or of no relay, it scans for them. restart is true if the relay's row is new, or if the database's
+// server has changed since the last heartbeat. Then the scan begins at b.Low, which covers the relay's
+// own unfinished events, too.
 func (f *followUps) heartbeatWritten(b queue.HeartbeatResult, restart bool) {
 	f.mu.Lock()
 	f.aliveRelays = b.Alive
@@ -145,8 +147,9 @@ func (f *followUps) heartbeatWritten(b queue.HeartbeatResult, restart bool) {
 	signal(f.wakeScans)
 }
 
-// meet expects the lock. It begins again on another server, or for the first time. The caller schedules the scan that
-// begins at the floor. This scan replaces all lists, because it finds their events, or notes again that it skips them.
+// meet expects the lock. It notes that the relay has met another server, or its first one, and empties
+// the lists. The caller schedules a scan from b.Low, the floor of the meeting. This scan replaces the
+// lists, because it finds their events, or notes again that it skips them.
 func (f *followUps) meet(b queue.HeartbeatResult) {
 	f.met, f.seen = meeting{lifeOf(b.Server), b.Low}, b.Seen
 	f.scanLow = ""

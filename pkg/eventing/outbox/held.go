@@ -8,22 +8,22 @@ import (
 )
 
 // heldTenant is a tenant whose events leave in turns. The relay's other claims and scans skip these
-// events. low, scanning, leftLow and skippedLow are lows of its unfinished events, so the relay's
-// low is not later than they are.
+// events. low, scanning, leftLow and skippedLow are lows of its unfinished events (see "Lows and lives"
+// in doc.go), so the relay's low is not later than they are.
 type heldTenant struct {
 	name string
 
 	// low is a low of the events that claims have skipped since the tenant's scan began.
 	low queue.TxSnapshot
 
-	// The running scan of the tenant. parts are its unread parts, and scanning is a low of the events that
-	// it reads.
-	parts    []queue.Cursor
+	// parts are the unread parts of the running scan of the tenant.
+	parts []queue.Cursor
+	// scanning is a low of the events that the running scan reads.
 	scanning datedLow
 	began    bool // a scan of the tenant has begun, now or earlier
 
-	// leftLow is a low of the events that a turn could not claim, because another session had locked or
-	// leased them. A scan for these events is due at leftAt.
+	// leftLow is a low of the events that a turn could not claim, because another session had locked
+	// them, or another relay had leased them. A scan for these events is due at leftAt.
 	leftLow queue.TxSnapshot
 	leftAt  time.Time
 
@@ -44,17 +44,18 @@ type heldTenant struct {
 
 	// Only the goroutine of the turns uses the fields below.
 
-	// pages is how many turns read pages of the scan, while the scan has pages left, before a turn
-	// claims events behind published versions again. pagesLeft counts these turns down.
+	// pages is a number of turns. While the scan has pages left, that many turns each read a page
+	// before one turn claims events behind published versions again. pagesLeft counts these turns down.
 	pages, pagesLeft int
 	// rows is how many rows a page of the scan reads. If the turn may claim more events than that, the
 	// page has a row for each event. In a page that is full of the tenant's events, rows should be about
 	// the number that a turn claims, because a claim also looks at the rows that it leaves.
 	rows int
-	// again says that the next page begins with rows that were read before. The last claim has taken
-	// most of them.
+	// again is true if the next page reads the rows of the last page again, because the last claim was
+	// truncated. The last claim has taken most of them.
 	again bool
-	// versions is how many published versions a claim takes, unless the turn may claim more events.
+	// versions is how many published versions a turn looks behind. A turn that may claim more events
+	// than that looks behind as many versions as events.
 	versions int
 }
 
@@ -116,7 +117,7 @@ func (f *followUps) heldTenants() int {
 	return len(f.held)
 }
 
-// heldNames expects the lock.
+// heldNames returns the names of the held tenants. It expects the lock.
 func (f *followUps) heldNames() []string {
 	names := make([]string, len(f.held))
 	for i, h := range f.held {
@@ -139,9 +140,10 @@ func (f *followUps) noteSkippedTenants(from queue.TxSnapshot, tenants []string) 
 	}
 }
 
-// noteSkippedPart expects the lock. It notes that the scan for all tenants from the snapshot from has skipped these
-// tenants' events in a part of the table. So a tenant's own scan reads only the parts in which its
-// events were skipped, and reads each of these parts once.
+// noteSkippedPart expects the lock. It notes that a scan for all tenants has skipped these tenants'
+// events in a part of the table. from is the snapshot from which that scan started. So a tenant's own
+// scan reads only the parts in which its events were skipped, and reads each of these parts once. If a
+// tenant was released during the page, noteSkippedPart schedules a scan for all tenants.
 func (f *followUps) noteSkippedPart(from queue.TxSnapshot, part queue.Cursor, tenants []string) {
 	for _, name := range tenants {
 		if h := f.heldTenant(name); h != nil {
@@ -169,7 +171,7 @@ func (f *followUps) releaseCaughtUp(inFlight *inFlight, shared bool, now time.Ti
 	}
 }
 
-// follow adds a published version, which justifies a claim from the time at on.
+// follow adds the published version p. From the time in at on, p justifies a claim.
 func (h *heldTenant) follow(p followUp, at time.Time) {
 	h.published.add(p, at)
 	h.low = queue.Earliest(h.low, h.published.dropExcess())

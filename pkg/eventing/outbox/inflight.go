@@ -9,10 +9,11 @@ import (
 	"example.com/lockstep/pkg/eventing/outbox/queue"
 )
 
-// leasedBatch is a batch that this relay has claimed, or was handed over, and has not settled yet.
+// leasedBatch is a batch that this relay has claimed, or that a transaction has handed over to it, and
+// that it has not settled yet.
 type leasedBatch struct {
 	events queue.Batch
-	// candidate says that the batch was claimed to choose probes from.
+	// candidate is true if the relay has claimed the batch as one of those from which it chooses probes.
 	candidate bool
 	// probe is the state of the topic's pause in which the batch was chosen as a probe, or 0 if
 	// it is no probe.
@@ -24,13 +25,14 @@ type leasedBatch struct {
 	leaseOver bool
 	// retry says that a claim of retries has found the batch.
 	retry bool
-	// answered says that the broker has answered, and again that a claim has found the batch while it
-	// was in flight. The lock of inFlight guards both.
-	answered, again bool
-	// low is a low of the aggregate's pending events. lowBehind is a low of the pending events behind the
-	// batch. If the batch begins with a retry, both are the snapshot of the claim, because the events that
-	// the claim saw need no scan. Relays find the retry by its retry time, and Settle makes the event behind
-	// the retry a retry, too.
+	// answered is true once the broker has answered. The lock of inFlight guards answered and again.
+	answered bool
+	// again is true if another claim has found the batch while the batch was in flight.
+	again bool
+	// low is a low of the aggregate's pending events (see "Lows and lives" in doc.go). lowBehind is a
+	// low of the pending events behind the batch. If the batch begins with a retry, both are the
+	// snapshot of the claim, because the events that the claim saw need no scan. Relays find the retry
+	// by its retry time, and Settle makes the event behind the retry a retry, too.
 	low, lowBehind datedLow
 
 	mu sync.Mutex
@@ -54,8 +56,9 @@ func (b *leasedBatch) extend(until time.Time) {
 	b.leaseUntil = until
 }
 
-// renewed extends the lease by a statement that was sent at that time, unless the lease was over by then. Another relay may have
-// had the event in between, and an operator may have skipped it. So the batch is not sent any more.
+// renewed notes that a statement, which the relay sent at the time sent, has renewed the lease. It
+// changes nothing if leaseUntil was over at that time. Another relay may have had the event in between,
+// and an operator may have skipped it. So the batch is not sent any more.
 func (b *leasedBatch) renewed(sent time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -71,25 +74,27 @@ type inFlight struct {
 	mu            sync.Mutex
 	batches       map[uuid.UUID]*leasedBatch // by head
 	events, bytes int
-	reserved      int // claims on their way
-	candidates    int // batches to choose probes from, which events and bytes do not include
+	reserved      int // claims on their way for which room is reserved
+	candidates    int // batches from which probes are chosen; the counts events and bytes leave them out
 
-	// The counts of shares.go. leased has all events of each tenant.
+	// leased is the number of events in flight of each tenant. shares.go uses leased, sending and retrying.
 	leased map[string]int
-	// sending has the events of each tenant that the broker has not answered yet, without those of
-	// retrying, which are of all tenants together: claims of retries have found them.
-	sending  map[string]int
+	// sending is the number of events of each tenant that the broker has not answered yet. It leaves out
+	// the events of retrying.
+	sending map[string]int
+	// retrying is the number of events of all tenants that claims of retries have found and that the broker
+	// has not answered yet.
 	retrying int
 
 	handovers map[*Handover]struct{} // the open ones, see handovers.go
-	// handedTo takes the events of handovers whose transactions have committed. It is nil unless the
-	// relay runs.
+	// handedTo is the channel to the publishers for the batches of handovers. It is nil unless the relay
+	// runs.
 	handedTo chan<- *leasedBatch
 	ending   bool // the relay is about to end, and opens no more handovers
-	// arrived has a signal if an event has come in flight since its reader read it last.
+	// arrived has a signal if a batch has come in flight since watchBacklog last read the signal.
 	arrived chan struct{}
 
-	// The grants of room.go, which have numbers. served is the number of each claimant's latest grant.
+	// served has the number of each claimant's latest grant of room. reserve numbers the grants.
 	served  [claimants]int
 	waiting [claimants]bool // claimants that were refused room and still wait for it
 	// room has a channel for each claimant. A signal in it says that there may be room again.
@@ -129,7 +134,8 @@ func (f *inFlight) total() int {
 // add adds the batches of a claim and frees the room that was reserved for the claim. If the head
 // of a batch is in flight already, add only marks the earlier batch, which stays with its
 // publisher. A claim finds a head that is in flight if the lease ran out unnoticed, or if the
-// earlier batch has been settled but not removed yet. Then the new lease is handed back: see forget.
+// earlier batch has been settled but not removed yet. Then the new lease is handed back: see
+// settler.forget.
 func (f *inFlight) add(c claimResult) []*leasedBatch {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -17,7 +17,7 @@ import (
 const stored = `id, aggregate_type, aggregate_id, event_type, version, schema_version,
 	payload, occurred_at, tenant_id, epoch, traceparent, source_event_id, previous_event_id`
 
-// one is a single event, from the parameters of a statement.
+// one is a SQL table e with a single event, from the parameters of a statement.
 const one = `(VALUES ($1::uuid, $2::text, $3::text, $4::text, $5::bigint, $6::int,
 		                $7::bytea, $8::timestamptz, $9::text, $10::bigint, $11::text, $12::uuid, $13::uuid))
 		       AS e (` + stored + `)`
@@ -34,11 +34,12 @@ const withNewest = `
 		  LEFT JOIN LATERAL (
 			SELECT o.version AS newest, o.gapless AS exact, o.published_at IS NOT NULL AS published` + newest + `) o ON true`
 
-// follows is a SQL expression that is true for an event e without an o, and for the next event after
-// o. For any other event the expression calls outbox_refuses or outbox_refuses_epoch, which raises an
-// error. The check is not a function, because a function in PL/pgSQL took a third of an event's cost.
-// If the newest row was written before the column gapless existed, the purge may have deleted versions
-// after the row. So any later version is accepted behind the row.
+// follows is a SQL expression about an event e and the newest event o of its aggregate (see
+// withNewest). It is true if there is no o, or if e is the next event after o. For any other e the
+// expression calls outbox_refuses or outbox_refuses_epoch, which raises an error. The check is not a
+// function, because a function in PL/pgSQL took a third of an event's cost. If the newest row was
+// written before the column gapless existed, the purge may have deleted versions after the row. So any
+// later version is accepted behind the row.
 const follows = `CASE WHEN ` + isPresent + ` THEN
 			CASE WHEN o.newest IS NULL OR o.newest = e.version - 1 OR NOT o.exact AND o.newest < e.version THEN true
 			     ELSE outbox_refuses(e.aggregate_type, e.aggregate_id, e.version, o.newest) END END`
@@ -58,8 +59,9 @@ const isPresent = `(
 			 ORDER BY p.epoch DESC
 			 LIMIT 1)`
 
-// isHead is a SQL expression that is true for an event that waits for no other event, as "is head" in
-// claim.sql. The newest event is the one before it: follows refuses any other event.
+// isHead is a SQL expression about an event e and the newest event o of its aggregate (see withNewest).
+// It is true if e waits for no other event, because there is no o, or o is published. "is head" in
+// claim.sql is the same condition. o is the event before e, because follows refuses any other e.
 const isHead = `o.published IS NOT FALSE`
 
 func insertOne(b *pgx.Batch, e eventing.Event) {
@@ -81,8 +83,8 @@ type lease struct {
 	written, taken, savepoint bool
 }
 
-// returned are the fields of a lease, as columns that the statement returns. Within a savepoint
-// a row has the id of the subtransaction and not that of the transaction.
+// returned has the fields written, taken and savepoint of a lease, as columns that the statement
+// returns. Within a savepoint a row has the id of the subtransaction and not that of the transaction.
 const returned = `
 		RETURNING true, lock_token IS NOT NULL, xmin <> pg_current_xact_id()::xid`
 

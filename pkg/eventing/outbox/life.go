@@ -13,7 +13,7 @@ type life int64
 
 func lifeOf(server time.Time) life { return life(server.UnixMicro()) }
 
-// server is the server of the life l: see queue.Claim.Server.
+// server returns the time by which queue.Claim.Server identifies the life l.
 func (l life) server() time.Time { return time.UnixMicro(int64(l)) }
 
 // meeting is the beginning of the server's present life, as a relay knows it: the answer to its first heartbeat in that life.
@@ -27,16 +27,17 @@ type meeting struct {
 	floor queue.TxSnapshot
 }
 
-// datedLow is the low of work that the relay has begun: the snapshot at, which was taken in the life in. The work may go on in
-// the next life. Then at cannot be compared with the lows of that life, but meeting.low returns a low that can. If at is
-// empty, the work has no low.
+// datedLow is the low of work that the relay has begun (see "Lows and lives" in doc.go), with the life
+// of the server in which the low was taken. The work may go on in the next life. The snapshot cannot be
+// compared with the lows of that life, so meeting.low returns a low that can.
 type datedLow struct {
-	at queue.TxSnapshot
-	in life
+	at queue.TxSnapshot // the low; empty if the work has none
+	in life             // the life in which at was taken
 }
 
-// low returns the work's low in the server's present life. If the work was begun in a former life, that is floor,
-// unless its low is the beginning, which saw nothing in any life: the sweep finds events that no other low covers.
+// low returns the low of some work, as a snapshot of the server's present life. If the relay has begun
+// the work in a former life, the result is m.floor. queue.Beginning stays as it is, because it saw
+// nothing in any life. It is the low of events that the sweep has found, and floor may not cover these.
 func (m meeting) low(of datedLow) queue.TxSnapshot {
 	if of.in == m.life || of.at == "" || of.at == queue.Beginning {
 		return of.at

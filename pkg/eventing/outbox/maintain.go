@@ -66,18 +66,21 @@ func (r *Relay) purge(ctx context.Context) {
 }
 
 const (
-	// While events wait or arrive, the backlog is read for the metrics every watchEvery. After a long
-	// reading, the pause is watchShare times as long as the reading, for each living relay, but watchLeast
-	// at most. So below watchLeast the readings of all relays take a hundredth of a core of the database.
-	// A reading of 20,000 rows takes a core for about 50 ms, and longer with published rows between them.
+	// watchEvery is the least pause between two readings of the backlog for the metrics. It is the usual
+	// pause while events wait or arrive.
 	watchEvery = 2 * time.Second
+	// watchShare makes the pause longer after a long reading. The pause is then watchShare times the
+	// number of living relays times the duration of the reading. So the readings of all relays take a
+	// hundredth of a core of the database, unless the pause reaches watchMost. A reading of 20,000 rows
+	// takes a core for about 50 ms, and longer with published rows between them.
 	watchShare = 100
-	watchLeast = 30 * time.Second
-	// watchIdle is the pause of a relay without work. It bounds the age of the metrics if another relay
-	// gets the next event, or if no relay can claim it.
+	// watchMost is the longest pause between two readings.
+	watchMost = 30 * time.Second
+	// watchIdle is the pause between two readings while no event waits. It bounds the age of the
+	// metrics if another relay gets the next event, or if no relay can claim it.
 	watchIdle = 10 * time.Second
-	// staleAfter is the age at which a backlog counts as unknown.
-	staleAfter = 2 * watchLeast
+	// staleAfter is the age of a reading at which the backlog counts as unknown.
+	staleAfter = 2 * watchMost
 )
 
 // backlogReading is the backlog as it was read at a certain time.
@@ -117,8 +120,9 @@ func (r *Relay) watchBacklog(ctx context.Context) {
 	}
 }
 
-// wait waits until the next reading is due. pause is the pause where events wait. If the reading found
-// none, the next one is due watchIdle after it, or when an event arrives, but not before pause is over.
+// wait waits until the next reading is due. If this reading failed, or found events that wait or are
+// parked, the next one is due after pause. If it found none, the next one is due after watchIdle, or
+// when an event arrives, but not before pause is over.
 func (r *backlogReading) wait(ctx context.Context, pause time.Duration, arrived <-chan struct{}) {
 	if backoff.Sleep(ctx, pause, nil) && r.empty() && pause < watchIdle {
 		backoff.Sleep(ctx, watchIdle-pause, arrived)
@@ -130,18 +134,19 @@ func (r *backlogReading) empty() bool {
 	return r.failures == 0 && r.Pending == 0 && r.Parked == 0
 }
 
-// pause returns the pause after a reading. The more relays are alive, the longer it is. A reading that
-// failed may have waited for a database that was away. The next one follows soon, because the ages in the
-// metrics grow until then. If that one fails, too, the table may be too large for a reading.
+// pause returns the pause after a reading that took the duration took. The more relays are alive, the
+// longer it is. After a first failed reading the pause is short, because the reading may have waited
+// for a database that was away, and the ages in the metrics grow until the next reading. If the next
+// reading fails, too, the table may be too large for a reading.
 func (r *backlogReading) pause(took time.Duration, relays int) time.Duration {
 	if r.failures == 1 {
 		return watchEvery
 	}
-	return min(watchLeast, max(watchEvery, watchShare*time.Duration(relays)*took))
+	return min(watchMost, max(watchEvery, watchShare*time.Duration(relays)*took))
 }
 
-// readBacklog reads the backlog once. A reading continues the search of the last one for the oldest
-// event.
+// readBacklog reads the backlog once. It continues the search for the oldest event where the last
+// reading left that search.
 func (r *Relay) readBacklog(ctx context.Context) {
 	start, reading := time.Now(), *r.backlog.Load()
 	held := r.followUps.exclusions().held

@@ -12,18 +12,21 @@ import (
 const (
 	// maxAttempts is the default of Options.MaxAttempts.
 	maxAttempts = 5
-	// leastAttempts is 2, because only the refusal of a third aggregate shows that the topic is
-	// at fault. With a single attempt the first two aggregates would be parked by then.
+	// leastAttempts is the least value of Options.MaxAttempts. It is 2, because only the refusal of a
+	// third aggregate shows that the topic is at fault. With a single attempt the first two aggregates
+	// would be parked by then.
 	leastAttempts = 2
-	// mostAttempts is low enough that an event is parked within about two hours, even at the
-	// longest pauses of refusalPause. Until the event is parked, no alert calls an operator.
+	// mostAttempts is the largest value of Options.MaxAttempts. It is low enough that an event is
+	// parked within about two hours, even at the longest pauses of refusalPause. Until the event is
+	// parked, no alert calls an operator.
 	mostAttempts = 100
 
-	// A retry time further away than queue.MaxRetry counts as due. mostRefusalPause is a minute less, so
-	// that no retry is due too early if the database's clock steps back by less.
+	// mostRefusalPause is the longest pause after a refusal. A retry time further away than
+	// queue.MaxRetry counts as due. So mostRefusalPause is a minute less: then no retry is due too
+	// early if the database's clock steps back by less than a minute.
 	mostRefusalPause = queue.MaxRetry - time.Minute
-	// mostOutagePause is short enough that a killed relay's events leave within 30 s even if the
-	// first scan for them fails.
+	// mostOutagePause is the longest pause in an outage. It is short enough that a killed relay's
+	// events leave within 30 s even if the first scan for them fails.
 	mostOutagePause = 10 * time.Second
 )
 
@@ -64,9 +67,9 @@ type Options struct {
 	// leases of the results run out.
 	OutageBackoff backoff.Policy
 
-	// The hooks observe errors and discards, in addition to metrics and log. Each may be nil.
-	// Package hook has their contract. When Run ends, calls that still wait are made until 3.8 s
-	// after the end of Run's context.
+	// The hooks observe refusals and pauses, in addition to metrics and log. Each may be nil. Package
+	// hook has their contract. When Run ends, calls that still wait are made until 3.8 s after the end
+	// of Run's context.
 
 	// OnRefused receives each refusal that spends an attempt of its event. The relay calls
 	// OnRefused after the statement that writes the refusal to the outbox. The refusal that spends

@@ -30,9 +30,9 @@ const (
 )
 
 // topicPause pauses one topic while the topic fails, and decides about its probes. See "Faults" in
-// the package doc. A topicPause differs from the circuit breaker for reads, which makes calls wait
-// and counts the failures of these calls. A topicPause chooses the events that serve as probes, and
-// decides whether a refusal is the fault of the event or of the topic.
+// the package doc. A topicPause differs from the circuit breaker for reads (package consistency), which
+// makes calls wait and counts the failures of these calls. A topicPause chooses the events that serve
+// as probes, and decides whether a refusal is the fault of the event or of the topic.
 type topicPause struct {
 	topic   string
 	types   []string // the aggregate types that are published to the topic

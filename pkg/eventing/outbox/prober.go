@@ -17,13 +17,13 @@ const (
 	// of all these aggregates together.
 	candidatesPerProbe = 64
 	probeBytes         = 1 << 20
-	// maxCandidates bounds the batches in flight that were claimed to choose probes from. These
-	// batches do not count against maxEvents, so claims and scans do not wait for them.
+	// maxCandidates bounds the number of batches in flight from which probes are chosen. These batches
+	// do not count against maxEvents, so claims and scans do not wait for them.
 	maxCandidates = 4 * candidatesPerProbe
 	// probeTimeout bounds one search for candidates.
 	probeTimeout = queue.Timeout
-	// A pause follows a scan that found nothing. It is probeScanShare times as long as the scan,
-	// and probeScanPause at most.
+	// After a scan for probes that found nothing, the pause before the next one is probeScanShare times
+	// as long as the scan, and probeScanPause at most.
 	probeScanShare = 20
 	probeScanPause = 30 * time.Second
 )
@@ -77,7 +77,8 @@ func (r *Relay) probeTopic(ctx context.Context, p *topicPause, state int, claime
 		p.postpone(state, 0)
 	case retryIn > 0:
 		p.postpone(state, min(retryIn, longestWait))
-	case r.inFlight.has(func(b queue.Batch) bool { return slices.Contains(p.types, b[0].AggregateType) }): // their results decide
+	case r.inFlight.has(func(b queue.Batch) bool { return slices.Contains(p.types, b[0].AggregateType) }):
+		// The results of these batches decide.
 		p.postpone(state, longestWait/10)
 	case !all:
 		p.postpone(state, min(time.Until(p.scan.notBefore), longestWait))
@@ -90,7 +91,7 @@ func (r *Relay) probeTopic(ctx context.Context, p *topicPause, state int, claime
 // searchFailed ends a failed search for events to probe a topic with.
 func (r *Relay) searchFailed(ctx context.Context, p *topicPause, state int, err error) {
 	r.claimLost(err)
-	r.followUps.searchLost(p.types) // behind claimLost, so that the scan finds leases that the relay does not know of
+	r.followUps.searchLost(p.types) // after claimLost, so that the scan finds leases that the relay does not know of
 	pause := p.scan.failed(time.Now(), err, r.options.OutageBackoff)
 	p.postpone(state, pause)
 	r.log.WarnContext(ctx, "no event to probe a topic with could be claimed, other topics go on", "topic", p.topic,
@@ -196,7 +197,7 @@ func (p *topicPause) chooseProbes(state int, batches []queue.Batch) map[uuid.UUI
 	var preferred, others []queue.Batch
 	for _, b := range batches {
 		switch key := b.Key(); {
-		case !slices.Contains(p.types, b[0].AggregateType): // it has no topic, and its result says nothing about this one
+		case !slices.Contains(p.types, b[0].AggregateType): // b has no topic, so its result says nothing about the topic of p
 		case p.refused[key] || p.knownBad[key]:
 			others = append(others, b)
 		default:

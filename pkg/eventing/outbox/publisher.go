@@ -51,18 +51,20 @@ const (
 	attributeBytes = 1 << 10
 )
 
-// report is the result of publishing a batch. published is how many events of the batch, from the
-// first on, the broker has acknowledged. err is the failure of the next event, or nil. refused
-// says that the broker refused that event. If refused is false, err is an outage. Later events
-// were not sent, or it is unknown whether they arrived.
+// report is the result of publishing a batch.
 type report struct {
+	// published is how many events of the batch, from the first on, the broker has acknowledged.
 	published int
 	requests  int
-	err       error
-	refused   bool
-	wait      time.Duration // after an outage, before the next try
-	took      time.Duration
-	ended     time.Time
+	// err is the failure of the first unpublished event, or nil. Events behind that event were not sent, or
+	// it is unknown whether they arrived.
+	err error
+	// refused is true if the broker refused the first unpublished event. If refused is false, err is an
+	// outage.
+	refused bool
+	wait    time.Duration // after an outage, before the next try
+	took    time.Duration
+	ended   time.Time
 }
 
 // publish sends the events of b in version order, in as few requests as the limits allow. It
@@ -136,8 +138,8 @@ func (p publisher) request(ctx context.Context, topic string, batch queue.Batch)
 	return err
 }
 
-// logPublished logs the id of the message of each event, by which a line of the consumer and one of Pub/Sub
-// are found.
+// logPublished logs each event with the id of its message. With that id an operator finds the log lines
+// of the consumer and of Pub/Sub about the event.
 func (p publisher) logPublished(ctx context.Context, batch queue.Batch, ids []string) {
 	for i, id := range ids[:min(len(ids), len(batch))] {
 		e := batch[i]
@@ -204,8 +206,8 @@ func (r *Relay) updatePause(ctx, flying context.Context, p *topicPause, b *lease
 	}
 }
 
-// reportPause logs a pause that has begun or goes on, and passes it to the observer. It does
-// nothing if the topic has resumed meanwhile.
+// reportPause logs a pause that has begun or goes on, and passes it to observePause. It does nothing if
+// the topic has resumed meanwhile.
 func (r *Relay) reportPause(ctx context.Context, p *topicPause, err error) {
 	cause, since := p.reason()
 	if since.IsZero() {

@@ -25,8 +25,9 @@ const (
 	// publishTimeout bounds one publish request. A request starts only if the lease of its batch
 	// lasts longer than publishTimeout.
 	publishTimeout = 8 * time.Second
-	// After Run is cancelled, publishes and claims in flight get drainTime, and then the writing of their
-	// results settleTime. A process has 10 s to stop, of which the shutdown of its server takes up to 6 s.
+	// drainTime is the time that publishes and claims in flight get after the end of Run's context.
+	// settleTime is the time that the writing of their results gets after drainTime. Both are short,
+	// because a process has 10 s to stop, and the shutdown of its server takes up to 6 s of them.
 	drainTime  = 3 * time.Second
 	settleTime = 800 * time.Millisecond
 

@@ -41,8 +41,8 @@ func (f *inFlight) withdraw(by claimant) {
 	}
 }
 
-// isAnothersTurn expects the lock. It reports whether another claimant waits for room whose latest
-// grant is older than the latest grant of the claimant by.
+// isAnothersTurn expects the lock. It reports whether another claimant that waits for room comes before
+// the claimant by, because its latest grant is older.
 func (f *inFlight) isAnothersTurn(by claimant) bool {
 	for other, waits := range f.waiting {
 		if waits && f.served[other] < f.served[by] {

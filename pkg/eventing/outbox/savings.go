@@ -2,8 +2,9 @@ package outbox
 
 import "time"
 
-// slowClaim is the longest time per claim for which a held tenant saves up events. With longer claims the
-// tenant gets less than its rate. A pause of the process counts as no more than that, too.
+// slowClaim is a duration per claim of a round of turns. A held tenant saves up events for that long.
+// If the claims take longer, the tenant saves up nothing for the rest of the time, and gets less than
+// its rate. The same bound holds for a pause of the process.
 const slowClaim = 50 * time.Millisecond
 
 // savings has the number of events that a held tenant's rate allows. It counts fractions of events, so

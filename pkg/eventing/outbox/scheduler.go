@@ -58,8 +58,9 @@ type outages struct {
 	refused bool
 }
 
-// failed plans the pause after a failure. A server that refuses a claim has ended the outage before it: the relay meets that
-// server at once, so the pause is as short as after a first failure.
+// failed plans the pause after a failure. If the failure is queue.ErrAnotherServer, a server has
+// answered, so the outage before is over. The relay meets this server at once. So the pause is as short
+// as after a first failure, unless the failure before was the same.
 func (o *outages) failed(now time.Time, err error, p backoff.Policy) (pause time.Duration) {
 	if o.failures == 0 {
 		o.since = now
@@ -129,9 +130,10 @@ type scanSchedule struct {
 	// retryAt is when retries are claimed next if nothing makes them due earlier. sweepAt is
 	// when the next page of the sweep is due.
 	retryAt, sweepAt time.Time
-	// scanMetLocks says that the running scan has met rows that another session has locked. scanLocks
-	// and retryLocks have such rows of scans and of claims of retries.
-	scanMetLocks          bool
+	// scanMetLocks is true if the running scan has met rows that another session has locked.
+	scanMetLocks bool
+	// scanLocks notes since when scans have met such locked rows, and retryLocks since when claims of
+	// retries have met them.
 	scanLocks, retryLocks lockedRows
 	// retriesLast says that the last claim was a claim of retries. If so, a page that is due comes
 	// before due retries. Retries may be due for as long as a topic fails, and scans must go on
@@ -197,8 +199,8 @@ func (s *scanSchedule) started(low datedLow) {
 	s.low, s.parts, s.pageAt, s.scanMetLocks = low, low.at.Since(), time.Time{}, false
 }
 
-// pausePages plans the pause after a page that was asked for at the time sent, in which a scan has
-// found nothing to claim while tenants are held.
+// pausePages plans the pause after a page of a scan that has found nothing to claim while tenants are
+// held. sent is when the relay asked for that page.
 func (s *scanSchedule) pausePages(sent, now time.Time) {
 	s.pageAt = now.Add(min(maxPagePause, pagePauseShare*now.Sub(sent)))
 }

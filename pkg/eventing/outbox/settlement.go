@@ -54,8 +54,8 @@ type unsettled struct {
 	publishResult
 
 	settlement queue.Settlement
-	// again says that this is the second settlement of a batch (see forget), or of an event that may
-	// not exist. If the lease is gone, nothing is lost.
+	// again is true for the second settlement of a batch (see forget), and for the search for a
+	// handover's event, which may not exist. If the lease of such a result is gone, nothing is lost.
 	again     bool
 	tries     int
 	notBefore time.Time // when to try next

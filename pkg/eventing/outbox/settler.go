@@ -171,15 +171,16 @@ const (
 	// gatherTime is the longest time that a result waits for half of the events in flight, unless the
 	// last statement was sent less than settleEvery ago.
 	gatherTime = 2 * time.Millisecond
-	// settleEvery is the least time between two statements, unless the results need several. Only an event
-	// behind a published event of its aggregate waits for the mark. Without settleEvery, statements for
-	// every second event of a thousand a second cost more than all other work of the relay.
+	// settleEvery is the least time between two statements, unless the results need several. Only an
+	// event behind a published event of its aggregate waits for the mark. Without settleEvery, a relay
+	// with a thousand events a second sent a statement for every second event, and these statements
+	// cost more than all its other work.
 	settleEvery = 5 * time.Millisecond
 )
 
 // gather returns first and the other results that arrive until settleEvery after the last statement. As
-// long as these results have fewer than half of the events in flight, gather waits for gatherTime, if
-// that is longer. The waits are worth it because a statement for a few results costs as much as a
+// long as these results have fewer than half of the events in flight, gather also waits until
+// gatherTime is over. The waits are worth it because a statement for a few results costs as much as a
 // statement for one result.
 func (s *settler) gather(first publishResult, results <-chan publishResult) []publishResult {
 	batch, events := []publishResult{first}, len(first.batch.events)

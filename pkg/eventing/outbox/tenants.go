@@ -10,8 +10,9 @@ import (
 )
 
 const (
-	// DefaultTenantRate is in events per second. An event that waits for turns costs all processes and
-	// databases about a millisecond of CPU time. So a held tenant leaves three quarters of two cores to others.
+	// DefaultTenantRate is in events per second. An event that waits for turns costs about a
+	// millisecond of CPU time, in all processes and databases together. So a held tenant leaves three
+	// quarters of two cores to others.
 	DefaultTenantRate = 500
 	// NoTenantRate is the TenantRate with which a relay never holds a tenant.
 	NoTenantRate = -1
@@ -99,8 +100,9 @@ func (t *tenantRates) claims(tenant string, now time.Time) {
 	t.last, t.at = tenant, now
 }
 
-// lastActive returns up to two active tenants whose events this relay has claimed last. It
-// returns two so that a relay that meets only the busiest tenant learns of another one.
+// lastActive returns up to two active tenants whose events this relay has claimed last, for its
+// heartbeat. With two of them, another relay that meets only the busiest tenant learns of another
+// tenant.
 func (t *tenantRates) lastActive(now time.Time) []string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -154,7 +156,7 @@ func (t *tenantRates) claimed(batches []queue.Batch, relays int, now time.Time) 
 	return busy
 }
 
-// limit expects the lock.
+// limit returns the limiter of a tenant's rate. It expects the lock.
 func (t *tenantRates) limit(tenant string) *rate.Limiter {
 	l := t.limits[tenant]
 	if l == nil {
@@ -169,9 +171,10 @@ func (t *tenantRates) limit(tenant string) *rate.Limiter {
 	return l
 }
 
-// holdBusy counts events that were claimed or handed over, and holds busy tenants if several tenants are active. A busy
-// tenant is over its rate, has more events on their way to the broker than its share, or has more
-// than tenantLeases events in flight. relays is the number of living relays.
+// holdBusy counts events that were claimed or handed over, and holds busy tenants (see "Tenants" in the
+// package doc) if several tenants are active. A busy tenant is over its rate, has more events on their
+// way to the broker than its share, or has more than tenantLeases events in flight. relays is the
+// number of living relays.
 func (r *Relay) holdBusy(claimed []queue.Batch, relays int) {
 	now := time.Now()
 	busy := r.tenants.claimed(claimed, relays, now)

@@ -142,8 +142,9 @@ func (r *Relay) claimHeldPage(
 // pageRows returns how many rows the next page reads, for a turn that may claim this many events.
 func (h *heldTenant) pageRows(events int) int { return min(turnRows, max(h.rows, events)) }
 
-// adaptRows adapts the size of the next page to the result of the last page, which read this many
-// rows for a turn of at most limit events. A truncated page is read again.
+// adaptRows sets how many rows the next page of the scan reads. rows is how many rows the last page
+// read. claimed is how many events its turn claimed, and limit is how many it might have claimed. A
+// truncated page is read again.
 func (h *heldTenant) adaptRows(rows int, p queue.Page, claimed, limit int) {
 	switch {
 	case p.Truncated:
@@ -154,9 +155,10 @@ func (h *heldTenant) adaptRows(rows int, p queue.Page, claimed, limit int) {
 	h.again = p.Truncated
 }
 
-// adaptVersions adapts the number of versions that the next claim takes to a claim that has taken
-// this many versions and claimed this many events. As long as no event is behind the versions, a
-// claim of many versions costs little more than a claim of one.
+// adaptVersions sets how many published versions the next claim looks behind. taken is how many
+// versions the last claim looked behind, and claimed is how many events it found there. If it found
+// none, the number doubles, because such a claim of many versions costs little more than a claim of
+// one.
 func (h *heldTenant) adaptVersions(taken, claimed int) {
 	h.versions = 0
 	if claimed == 0 {
@@ -167,11 +169,11 @@ func (h *heldTenant) adaptVersions(taken, claimed int) {
 // maxPages limits how many turns in a row read pages of a held tenant's scan.
 const maxPages = 8
 
-// adaptPages adapts the number of turns that read pages before the next claim of events behind
-// published versions, which follow a claim of this many events. One page follows a claim that took
-// events. The number doubles with each claim that took none: where the tenant writes one event for
-// each aggregate, there are none, and each such turn leaves its part of the rate to the next turn,
-// which is twice as large then. Other tenants' events wait behind large turns.
+// adaptPages sets how many turns read pages before the next claim of events behind published versions.
+// claimed is how many events the last such claim took. If it took any, one page follows. If it took
+// none, the number of pages doubles. Where the tenant writes one event for each aggregate, no event is
+// behind a published version. Then each turn that looks there leaves its part of the rate to the next
+// turn, which is twice as large, and other tenants' events wait behind large turns.
 func (h *heldTenant) adaptPages(claimed int) {
 	h.pages = min(maxPages, 2*max(1, h.pages))
 	if claimed > 0 {

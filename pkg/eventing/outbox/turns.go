@@ -28,8 +28,9 @@ func (f *followUps) turn(t *tenantRates, inFlight *inFlight, relays int) (h *hel
 			h.begin(f.seen, f.met.life, now)
 		}
 		page := len(h.parts) > 0
-		// Pages must not add more versions than a claim takes, so many versions end the pages. One page
-		// comes before each look in any case: looks that take events leave as many versions as they take.
+		// A look is a claim behind published versions. Pages add versions, and must not add more than a
+		// look takes, so turnRows versions end the pages early. But one page comes before each look in any
+		// case, because a look that takes events leaves as many versions as it takes.
 		look := h.pagesLeft <= 0 || len(h.published.list) >= turnRows && h.pagesLeft < h.pages
 		switch {
 		case len(h.published.list) > 0 && !now.Before(h.published.dueAt) && (!page || look):
@@ -85,8 +86,9 @@ func (h *heldTenant) begin(seen queue.TxSnapshot, in life, now time.Time) {
 	h.low, h.skipped, h.skippedLow = "", nil, ""
 }
 
-// left notes that a turn could not claim some events, because other sessions have locked or leased
-// them. low is a low of these events. seen is the snapshot of the turn. until is when the events may be free.
+// left notes that a turn could not claim some events, because other sessions have locked them, or other
+// relays have leased them. low is a low of these events. seen is the snapshot of the turn. until is
+// when the events may be free.
 func (f *followUps) left(h *heldTenant, low datedLow, seen queue.TxSnapshot, until time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

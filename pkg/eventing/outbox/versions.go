@@ -17,10 +17,11 @@ type followUp struct {
 // versions is a list of published versions, the oldest first.
 type versions struct {
 	list []followUp
-	// takenLow is the earliest low of what a running claim has taken: versions, and the snapshot of the claim
-	// before.
+	// takenLow is the earliest low of the work of a running claim: of the versions that the claim has
+	// taken, and of the new events, whose low is the snapshot of the claim before. It is empty while no
+	// claim runs.
 	takenLow queue.TxSnapshot
-	// restarted says that the list was restarted after a claim had last taken versions from it.
+	// restarted is true if restart was called after a claim had last taken versions from list.
 	restarted bool
 	// dueAt is when the versions in list justify a claim. A claim that is made before that time
 	// for another reason takes the versions along. dueAt is zero while list is empty.

@@ -25,7 +25,7 @@ type Backlog struct {
 // OldestSearch is the state of the search for the oldest event, from one call of [Queue.Backlog] to
 // the next. The zero value is the start of a search.
 type OldestSearch struct {
-	parts []Cursor    // what the search has yet to read; empty: it begins with the next call
+	parts []Cursor    // the parts of the table that are not read yet; if empty, the next call begins a search
 	found []uuid.UUID // the oldest events that were found, maxFound at most
 }
 
@@ -43,8 +43,8 @@ const (
 	CountLimit = 10_000
 	// maxTenantsCounted is how many tenants Backlog returns at most.
 	maxTenantsCounted = 256
-	// maxFound is how many events a search keeps. The next oldest event counts as soon as the oldest
-	// one is published, although the search passed it long ago.
+	// maxFound is how many of the oldest events a search keeps at most. When the oldest of them is
+	// published, the next oldest counts at once, although the search read its row long ago.
 	maxFound = 100
 )
 
@@ -54,11 +54,11 @@ const (
 // A call reads the first CountLimit pending events, in the order of their transactions. There may be
 // a million events of the tenants in without before the first event that counts for Oldest. So a
 // call also reads CountLimit rows where the search s has got to, and passes the search on as
-// b.Search. A search reads the rows that the earliest low of the relays did not see, up to those of
-// transactions that began after the search. Then it begins again, and so finds the events that were
-// committed behind it. It does not find rows that were restored from another cluster, as long as
-// their transactions are above those of this one. The oldest events that the search has found count
-// for as long as they are pending.
+// b.Search. A search reads the rows that the earliest low of the relays (see "Where to look" in the
+// package doc) did not see, without those of transactions that began after the search. Then it begins
+// again, and so finds the events that were committed behind it. It does not find rows that were
+// restored from another cluster while the ids of their transactions are above all ids of this cluster.
+// The oldest events that the search has found count for as long as they are pending.
 //
 // Backlog also reads the published rows and the dead entries that lie between the pending events.
 // There are many after an outage. So Backlog runs apart from the claims. It may run out of time when

@@ -20,12 +20,13 @@ type Claim struct {
 	// Server is HeartbeatResult.Server of the relay's last heartbeat. If the server has another life now, the claim
 	// fails with ErrAnotherServer. The zero time stands for any life.
 	Server time.Time
-	// Alive are the tokens of the other living relays. Each of them takes care of its own leases.
+	// Alive are the tokens of the other living relays. Claimed.Skipped leaves out the heads that these
+	// relays have leased, because each relay takes care of its own leases.
 	Alive []string
 	// Gone are the tokens of relays whose processes have ended (HeartbeatResult.Gone). The claim ignores their leases.
 	Gone []string
-	// UnknownLeases says that the table may have leases under Token that the relay does not
-	// know of.
+	// UnknownLeases is true if the table may have leases under Token that the relay does not know of.
+	// Then Claimed.Skipped includes the heads with leases under Token.
 	UnknownLeases bool
 	// Aggregates and Events limit the numbers of aggregates and events of the claim.
 	// PerAggregate limits the events of one aggregate. Bytes limits the size of the payloads.
@@ -48,11 +49,13 @@ type Claimed struct {
 	Seen TxSnapshot
 	// Truncated says that there were more events than the limits allow.
 	Truncated bool
-	// Skipped says that the claim could not take some heads that no living relay takes care of. The
-	// row of such a head was locked, or leased by a relay that is not alive. FreeIn is the time
-	// until the last of these leases ends, or zero if there is no such lease.
+	// Skipped is true if the claim could not take some heads (see "Ownership of an aggregate" in the
+	// package doc), and no living relay takes care of them. Another session had locked the row of such a
+	// head, or a relay that is not alive had leased it.
 	Skipped bool
-	FreeIn  time.Duration
+	// FreeIn is the time until the last of the leases on skipped heads ends, or zero if there is no such
+	// lease.
+	FreeIn time.Duration
 }
 
 // ErrAnotherServer is the error of a claim that has found the server in another life than Claim.Server. The claim has

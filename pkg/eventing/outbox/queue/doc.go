@@ -55,9 +55,9 @@
 //     events. Heartbeat writes the row every few seconds. A relay that finds the row of a dead
 //     relay deletes that row and takes over its low, in one statement. Then the relay uses Scan to
 //     read the rows that the low did not see, page by page, in the order of their transactions. An
-//     operator who removes a parked event writes such a row, too, for an event that is committed behind it
-//     meanwhile. If the dead relay's process has ended, others also scan before they take it over, and ignore
-//     its leases.
+//     operator who removes a parked event writes such a row, too, because an event may be committed behind
+//     the parked one meanwhile. If a relay's process has ended, the other relays scan from its low even
+//     before one of them takes it over, and they ignore its leases.
 //
 // So at each moment, for each pending event, some row of outbox_relays has a low that did not see
 // the event. The exceptions are events that are parked or to be retried, and events behind such

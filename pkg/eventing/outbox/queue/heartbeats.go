@@ -16,17 +16,20 @@ const (
 	// HeartbeatEvery is how often a relay writes its low, which is the snapshot from which
 	// another relay must scan if this one dies.
 	HeartbeatEvery = 5 * time.Second
-	// deadAfter is the age of a relay's last heartbeat at which other relays regard it as dead: two are
-	// missing. A mistake costs only a scan.
+	// deadAfter is an age of a relay's last heartbeat. At that age two heartbeats are missing, and
+	// other relays regard the relay as dead. A mistake costs only a scan.
 	deadAfter = 3 * HeartbeatEvery
 	// goneAfter is an age of a relay's last heartbeat. A relay is gone if its last heartbeat is that old and the session of that
 	// heartbeat has ended. At that age one heartbeat is missing. A living relay has written it, in a session that is still open.
 	goneAfter = HeartbeatEvery + time.Second
-	// goneUntil is the age of a relay's last heartbeat at which all its leases are over, also those of statements that the server
-	// still executed when the relay counted as dead. If its row is still there, another session has locked it, and the relay may live.
+	// goneUntil is an age of a relay's last heartbeat. At that age all leases of the relay are over,
+	// also leases of statements that the server still executed when the relay counted as dead. A relay
+	// of that age does not count as gone: its row is left only because another session has locked the
+	// row, and the relay may live.
 	goneUntil = deadAfter + LeaseTime
-	// stalledAfter is the age of its own last heartbeat at which a relay regards the database as stalled. A stall that ends the
-	// session of another relay's heartbeat, by the time limit of that heartbeat, lasts as long.
+	// stalledAfter is an age of a relay's own last heartbeat. At that age the relay regards the
+	// database as stalled. It is the time limit of a heartbeat: a stall ends the session of another
+	// relay's heartbeat by this limit, so such a stall lasts as long.
 	stalledAfter = Timeout
 )
 
@@ -42,32 +45,36 @@ type HeartbeatResult struct {
 	// Alive are the tokens of the other living relays. Tenants are the last tenants that these
 	// relays met.
 	Alive, Tenants []string
-	// Gone are the tokens of relays whose processes have ended: they have said so, or their sessions have ended. Their leases
-	// protect nothing any more. GoneLow is a snapshot that saw none of the unfinished events of those whose rows are
-	// left, or empty. A relay scans from it without waiting until they are dead. They are taken over when they are, so nothing
-	// depends on that scan: a statement that the server still executes for an ended process may be later.
-	Gone    []string
+	// Gone are the tokens of gone relays, which are relays whose processes have ended. Such a relay has
+	// written that it has ended, or its session has ended. Its leases protect nothing any more.
+	Gone []string
+	// GoneLow is a snapshot that saw none of the unfinished events of the gone relays that are not dead
+	// yet, or empty. A relay scans from GoneLow without waiting until these relays are dead. When they are
+	// dead, a relay takes over their rows and scans again, so nothing depends on the scan from GoneLow: a
+	// statement that the server still executes for an ended process may commit after that scan.
 	GoneLow TxSnapshot
-	// GoneIn is about the living relays whose sessions have ended. It is the time until the next of these
-	// relays counts as gone, unless it writes a heartbeat. Zero means that there is no such relay.
+	// GoneIn is the time until the next relay counts as gone, unless that relay writes a heartbeat before.
+	// Only living relays whose sessions have ended are considered. GoneIn is zero if there is no such relay.
 	GoneIn time.Duration
-	// Seen is the snapshot of the heartbeat. Server identifies the life of the database's server. It is the
-	// sum of two times: the start of the server, and its last recovery after one of its processes had
-	// crashed. So Server differs after a restart, a recovery or a failover. The later of the two times would
-	// not suffice, because the clock may have been set back between them. Server must differ after a
-	// recovery, because the server may then assign the id of a transaction a second time. The log on disk
-	// may lack a transaction that had rolled back, and an earlier snapshot has seen this id as ended. The
-	// time of the recovery is the time of the last reset of the statistics. A recovery resets them. If an
-	// operator resets them, each relay writes a heartbeat at once, claims nothing until then, and scans a
-	// few times.
-	Seen   TxSnapshot
+	// Seen is the snapshot of the heartbeat.
+	Seen TxSnapshot
+	// Server identifies the life of the database's server. It is the sum of two times: the start of the
+	// server, and its last recovery after one of its processes had crashed. So Server differs after a
+	// restart, a recovery or a failover. The later of the two times would not suffice, because the
+	// clock may have been set back between them. Server must differ after a recovery, because the
+	// server may then assign the id of a transaction a second time. The log on disk may lack a
+	// transaction that had rolled back, and an earlier snapshot has seen this id as ended. The time of
+	// the recovery is the time of the last reset of the statistics. A recovery resets them. If an
+	// operator resets them, each relay writes a heartbeat at once, claims nothing until then, and scans
+	// a few times.
 	Server time.Time
-	// Written identifies the row as the heartbeat has written it.
+	// Written identifies the version of the relay's row that this heartbeat has written. It is the row's xmin.
 	Written string
 	// Clock is the database's clock.
 	Clock Clock
-	// Resumed is when the relay's heartbeats were answered again after one was late, or when the last one failed, by the clock of
-	// this process, or zero.
+	// Resumed is the end of the last interruption of the relay's heartbeats, by the clock of this
+	// process. It is the time of the first answer after a heartbeat was late, or the time at which the
+	// last heartbeat failed. It is zero if neither has happened.
 	Resumed time.Time
 }
 
@@ -80,7 +87,8 @@ func (h HeartbeatResult) judges(now time.Time) bool {
 	return !h.missed(now) && (h.Resumed.IsZero() || now.Sub(h.Resumed) > goneAfter)
 }
 
-// missed reports whether the database may have stalled after h.
+// missed reports whether the answer h is so old at the time now that the database may have stalled
+// after it.
 func (h HeartbeatResult) missed(now time.Time) bool {
 	return !h.Clock.Answered.IsZero() && now.Sub(h.Clock.Answered) > stalledAfter
 }
@@ -96,24 +104,27 @@ func (c Clock) At(now time.Time) time.Time { return c.Time.Add(now.Sub(c.Answere
 // Error is by how much the result of At may be too early.
 func (c Clock) Error() time.Duration { return c.Answered.Sub(c.Asked) }
 
-// heartbeat writes a relay's row and deletes the rows of dead relays, whose lows the relay takes
-// over. See "Where to look" in the package doc. If the relay has no row, or if the database's
-// server has changed, the relay scans from the earliest low of all rows. A low that it has of a
-// former server does not count then. A relay has no row if it
-// is new or was regarded as dead. If there is no row at all, or if a low comes from another
-// cluster, the relay scans from the beginning of the table.
+// heartbeat writes a relay's row and deletes the rows of dead relays, whose lows the relay takes over.
+// See "Where to look" in the package doc. If the relay has no row, because it is new or was regarded as
+// dead, it scans from the earliest low of all rows. It does the same if the database's server has
+// changed. Then the low that the relay has of the former server does not count. If there is no row at
+// all, or if a low comes from another cluster, the relay scans from the beginning of the table.
 //
-// A heartbeat without an answer may be executed before or after the next one, and may take over the
-// low of a dead relay. So each heartbeat locks the relay's own row first (lockOwnRow). If the row is
-// not as the last answered heartbeat has written it, the answer includes the row's low. A row whose
-// relay has ended stays so while it exists. The lock of a dead relay's row comes after the snapshot,
-// so the time in the row is compared again under the lock: the relay may have come back. The locks of other rows are not
-// waited for, so two relays that take each other for dead have no deadlock.
+// A heartbeat without an answer may be executed before or after the next one, and may take over the low
+// of a dead relay. So each heartbeat locks the relay's own row first (lockOwnRow). If the row is not as
+// the last answered heartbeat has written it, the answer includes the row's low. If the row shows that
+// its relay has ended, no later heartbeat of that relay changes this.
 //
-// A process that is killed leaves no session. So the row has the session of the heartbeat, and a relay whose session has ended
-// is gone after one missing heartbeat. The session alone does not prove it: a pool replaces its connections, and a new primary has
-// none of the former one's sessions, so the row has the life of the server, too. Behind a transaction pooler the session is
-// the pooler's, and lasts. A relay that ends judges nothing by sessions, because it would forget which relays are gone.
+// The statement locks the row of a dead relay after it has taken its snapshot. Meanwhile that relay may
+// have come back. So the statement compares the time in the row again under the lock. It skips rows of
+// other relays that are locked, so two relays that take each other for dead have no deadlock.
+//
+// A process that is killed leaves no session. So the row has the session of the heartbeat, and a relay
+// whose session has ended is gone after one missing heartbeat. An ended session alone does not prove
+// that the process has ended: a pool replaces its connections, and a new primary has none of the former
+// one's sessions. So the row has the life of the server, too. Behind a transaction pooler the session
+// is the pooler's, and lasts. A relay that ends judges no relay by its session, because it would forget
+// which relays are gone.
 //
 //go:embed heartbeat.sql
 var heartbeat string
@@ -124,10 +135,10 @@ var heartbeat string
 // would scan the whole table.
 const lockOwnRow = `SELECT FROM outbox_relays WHERE token = $1 FOR UPDATE`
 
-// Heartbeat writes the row of a relay. ended says that the relay has ended. low is the relay's low
-// watermark, which is a snapshot from before all events that may be unfinished in the relay. An
-// empty low means that there are no such events. tenants are the tenants that the relay met last.
-// last is the result of the last answered heartbeat, or zero.
+// Heartbeat writes the row of a relay. ended is true for the last heartbeat of a relay that ends. low
+// is the relay's low watermark, which is a snapshot from before all events that may be unfinished in
+// the relay. An empty low means that there are no such events. tenants are the tenants that the relay
+// met last. last is the result of the last answered heartbeat, or zero.
 func (q Queue) Heartbeat(
 	ctx context.Context, token string, low TxSnapshot, tenants []string, last HeartbeatResult, ended bool,
 ) (b HeartbeatResult, err error) {

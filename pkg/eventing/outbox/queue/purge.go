@@ -14,7 +14,8 @@ const PurgePages = 128
 
 // NextPurgeRange reserves the next pages of the table for the caller to purge. first is the first
 // of these pages. No other relay gets these pages in this pass. due is false while another relay is
-// reserving pages, and also if the last pass over the table ended less than the duration every ago.
+// reserving pages. It is also false until the duration in every has passed since the end of the last
+// pass over the table.
 //
 // So the relays of an outbox share one pass over its table. Each range begins where the range
 // before ended. The progress is in one row, which is updated once for each range and not for each

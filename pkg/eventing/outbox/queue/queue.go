@@ -111,17 +111,18 @@ func byAggregate(events []Event) []Batch {
 // to the next statement only, because the transaction ends with that statement.
 const genericPlan = txn.KeepPlans + `, set_config('enable_sort', 'off', true)`
 
-// settlePlan is genericPlan for a settlement. The server ends it after Timeout, also if the process of the relay is gone.
-// A later settlement might come after another relay has taken over, and mark a retry as published without having seen an
-// event that was committed meanwhile behind the retry. No relay would look for that event.
+// settlePlan is genericPlan for a settlement, with a time limit. The server ends the settlement after
+// Timeout, even if the process of the relay is gone. A settlement that is executed later might come
+// after another relay has taken over. It might mark a retry as published without having seen an event
+// that was committed meanwhile behind the retry. No relay would look for that event.
 const settlePlan = genericPlan + `, set_config('statement_timeout', '5s', true)`
 
 // settlePlanShortWait is for a statement with an alternative that skips locked rows. The wait for a
 // lock is longer than the few milliseconds for which a claim locks its rows.
 const settlePlanShortWait = settlePlan + `, set_config('lock_timeout', '100ms', true)`
 
-// query runs one statement and calls read with its rows. Before that it runs the statement setup
-// in the same transaction, unless the sessions keep no prepared statements.
+// query runs one statement and calls read with its rows. If the sessions keep prepared statements,
+// query runs the statement setup before it, in the same transaction.
 func (q Queue) query(ctx context.Context, setup, sql string, args []any, read func(pgx.Rows) error) error {
 	if !q.keepsStatements {
 		rows, _ := q.db.Query(ctx, sql, append([]any{pgx.QueryExecModeCacheDescribe}, args...)...) // rows has the error

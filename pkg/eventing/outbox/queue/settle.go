@@ -30,7 +30,8 @@ type Failure struct {
 	// RetryIn is the time until the event is tried again.
 	RetryIn time.Duration
 	// Refused says that the broker refused this event itself, which spends an attempt. Any
-	// other failure spends no attempt. A refusal that was written before is not written again.
+	// other failure spends no attempt. If a statement without an answer has written the same refusal
+	// before, Settle does not count the refusal again.
 	Refused bool
 	// Park keeps the event from being tried again until an operator acts.
 	Park bool

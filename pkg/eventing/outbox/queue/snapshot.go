@@ -35,8 +35,9 @@ func (s TxSnapshot) parts() (xmin, xmax uint64, open []string) {
 	return xmin, xmax, open
 }
 
-// before reports whether s saw less than t. Any two snapshots of one server can be compared,
-// because the later snapshot sees everything that the earlier one saw.
+// before reports whether s saw less than t. Any two snapshots of one life of a server (see
+// HeartbeatResult.Server) can be compared, because the later snapshot sees everything that the earlier
+// one saw.
 func (s TxSnapshot) before(t TxSnapshot) bool {
 	smin, smax, sopen := s.parts()
 	tmin, tmax, topen := t.parts()
@@ -50,7 +51,8 @@ func (s TxSnapshot) before(t TxSnapshot) bool {
 	}
 }
 
-// Earliest returns the snapshot that saw the least. It ignores empty snapshots.
+// Earliest returns the snapshot that saw the least. It ignores empty snapshots. All others must be of
+// one life of the server, or Beginning.
 func Earliest(all ...TxSnapshot) (first TxSnapshot) {
 	for _, s := range all {
 		if s != "" && (first == "" || s.before(first)) {
