@@ -172,7 +172,7 @@ func (s *state) follow(r *relay, head int) {
 	}
 }
 
-// forget is settler.forget. A batch that a claim has found again is handed back by a second settlement.
+// forget is settler.removeSettled. A batch that a claim has found again is handed back by a second settlement.
 func (r *relay) forget(head int) {
 	b := &r.batches[head]
 	if !b.again {

@@ -140,7 +140,7 @@ func (r *Relay) claimNew(ctx context.Context, s *claimSchedule, paused []string,
 	} else if r.followUps.hasLeft(c, todo.alive) {
 		r.followUps.scheduleScan(from, sent.Add(max(c.FreeIn, jittered(scanEvery))))
 	}
-	r.followUps.claimed(c, todo, from.at)
+	r.followUps.claimEnded(c, todo, from.at)
 	r.failures.Store(0)
 	s.claimed(sent, len(c.Batches), c.Truncated)
 	return nil
@@ -200,15 +200,15 @@ func (r *Relay) dispatch(b claimResult, claimed chan<- *leasedBatch) (probes int
 			r.claimSize.observe(b.Batches, b.claim.Events)
 			r.holdBusy(b.Batches, len(b.claim.Alive)+1)
 		} else {
-			r.tenants.claimed(b.Batches, len(b.claim.Alive)+1, time.Now())
+			r.tenants.count(b.Batches, len(b.claim.Alive)+1, time.Now())
 		}
 	}
-	for _, h := range added {
-		if b.chosen[h.events.Head()] {
-			h.probe = b.state
+	for _, batch := range added {
+		if b.chosen[batch.events.Head()] {
+			batch.probe = b.state
 			probes++
 		}
-		claimed <- h
+		claimed <- batch
 	}
 	return probes
 }

@@ -22,7 +22,7 @@ func TestAResumeScansItsOwnTopic(t *testing.T) {
 				a.seen = seen
 				a.setPausedTypes(paused)
 				todo := a.take(1, paused...)
-				a.claimed(queue.Claimed{Seen: claimed}, todo, todo.seen)
+				a.claimEnded(queue.Claimed{Seen: claimed}, todo, todo.seen)
 			}
 			skip("10:10:", "20:20:", "long")
 			skip("30:30:", "40:40:", "long", "short")

@@ -303,7 +303,7 @@ func TestAVersionIsPublishedBeforeItsClaimEnds(t *testing.T) {
 		}
 		a.settled([]*unsettled{published(h[0], 1)}, true)
 		f.removeAll(h)
-		a.claimed(c, todo, todo.seen)
+		a.claimEnded(c, todo, todo.seen)
 		a.beginScan()
 		a.endScan()
 		if low := a.low(f); low != "3:3:" {

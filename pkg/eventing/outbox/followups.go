@@ -161,13 +161,13 @@ func (f *followUps) take(n int, paused ...string) toClaim {
 	return todo
 }
 
-// claimed ends a claim that take has started. taken is the result of take, and c is the answer to the
+// claimEnded ends a claim that take has started. taken is the result of take, and c is the answer to the
 // claim. The events of the claim are in flight already. The claim has skipped new events of
 // the held tenants, and events of paused types. A scan that starts at the argument from finds the
 // skipped events of these types. If the claim was sent in a former life of the server, the claim's
 // snapshot means nothing in the present life. Then the same scan also finds the events that the claim
 // should have found.
-func (f *followUps) claimed(c queue.Claimed, taken toClaim, from queue.TxSnapshot) {
+func (f *followUps) claimEnded(c queue.Claimed, taken toClaim, from queue.TxSnapshot) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	from = f.met.low(datedLow{from, taken.life})

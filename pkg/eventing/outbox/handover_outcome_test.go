@@ -138,7 +138,7 @@ func TestFailedHandoverThatCommitsLate(t *testing.T) {
 // To hand an event back that does not exist is no loss of a lease, and counts as nothing.
 func TestUnknownOutcomesAreNotCounted(t *testing.T) {
 	t.Parallel()
-	u := &unsettled{publishResult: publishResult{batch: &leasedBatch{events: queue.Batch{{Event: event("a", 1)}}}}, again: true}
+	u := &unsettled{publishResult: publishResult{batch: &leasedBatch{events: queue.Batch{{Event: event("a", 1)}}}}, mayBeGone: true}
 	if left := firstOf([]*unsettled{u}, []uuid.UUID{u.batch.events.Head()}); len(left) != 0 {
 		t.Error("a lease counts as lost")
 	}
@@ -207,7 +207,7 @@ func TestHandoverWhoseHandBackHasNoAnswer(t *testing.T) {
 	r.inFlight.handBack(h)
 	b.exec(t, `UPDATE outbox SET lock_token = NULL, locked_at = NULL`)
 	s := &settler{Relay: r, limit: maxEvents}
-	u := &unsettled{publishResult: publishResult{batch: <-claimed}, again: true}
+	u := &unsettled{publishResult: publishResult{batch: <-claimed}, mayBeGone: true}
 	u.settlement.Batch = u.batch.events
 	s.failed(t.Context(), []*unsettled{u}, 1, errors.New("no answer"))
 	if len(s.waiting) != 1 {
@@ -365,7 +365,7 @@ func TestAnUnknownOutcomeIsGivenUp(t *testing.T) {
 	r, claimed := b.handedOver(t)
 	h := b.handOver(t, r, event("a", 1))
 	r.inFlight.handBack(h)
-	u := &unsettled{publishResult: publishResult{batch: <-claimed}, again: true}
+	u := &unsettled{publishResult: publishResult{batch: <-claimed}, mayBeGone: true}
 	u.batch.extend(time.Now())
 	s := &settler{Relay: r, limit: maxEvents}
 	s.keepLeased([]*unsettled{u})

@@ -43,7 +43,7 @@ func TestRefusedHandovers(t *testing.T) {
 		"the tenants' share is used up": {prepare: func(_ *bench, r *Relay) {
 			now := time.Now()
 			r.tenants.meet("one", now)
-			r.tenants.claims("one", now)
+			r.tenants.note("one", now)
 			r.tenants.meet("two", now)
 			r.inFlight.sending["one"] = allTenantsEvents
 		}},

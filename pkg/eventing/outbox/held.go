@@ -51,9 +51,9 @@ type heldTenant struct {
 	// page has a row for each event. In a page that is full of the tenant's events, rows should be about
 	// the number that a turn claims, because a claim also looks at the rows that it leaves.
 	rows int
-	// again is true if the next page reads the rows of the last page again, because the last claim was
+	// rereads is true if the next page reads the rows of the last page again, because the last claim was
 	// truncated. The last claim has taken most of them.
-	again bool
+	rereads bool
 	// versions is how many published versions a turn looks behind. A turn that may claim more events
 	// than that looks behind as many versions as events.
 	versions int

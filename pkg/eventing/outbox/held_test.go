@@ -27,14 +27,14 @@ func TestLowCoversHeldTenants(t *testing.T) {
 			t.Errorf("%s: low %q, want %q", when, got, want)
 		}
 	}
-	a.claimed(queue.Claimed{Seen: "90:90:"}, toClaim{}, "90:90:")
+	a.claimEnded(queue.Claimed{Seen: "90:90:"}, toClaim{}, "90:90:")
 	a.published.list = []followUp{{low: "60:60:", tenant: "x"}, {low: "70:70:", tenant: "y"}}
 	a.holdSaved("x")
 	low("60:60:", "published versions go with the tenant")
 	if todo := a.take(10); len(todo.after) != 1 || len(todo.held) != 1 {
 		t.Fatalf("a claim has %d versions and skips %v", len(todo.after), todo.held)
 	}
-	a.claimed(queue.Claimed{Seen: "91:91:"}, toClaim{exclusions{held: []string{"x"}}, "75:75:", nil}, "70:70:")
+	a.claimEnded(queue.Claimed{Seen: "91:91:"}, toClaim{exclusions{held: []string{"x"}}, "75:75:", nil}, "70:70:")
 	h, _, after := a.turn(rates, f, 1)
 	if h == nil || len(after) != 1 {
 		t.Fatalf("a turn of %v has %d versions", h, len(after))
@@ -51,7 +51,7 @@ func TestLowCoversHeldTenants(t *testing.T) {
 	}
 	a.turnFollowed(h, nil, datedLow{}, "92:92:", nil)
 	low("75:75:", "followed; the scan is of what a claim has skipped")
-	a.claimed(queue.Claimed{Seen: "92:92:"}, toClaim{exclusions{held: []string{"x"}}, "91:91:", nil}, "91:91:")
+	a.claimEnded(queue.Claimed{Seen: "92:92:"}, toClaim{exclusions{held: []string{"x"}}, "91:91:", nil}, "91:91:")
 	a.turnScanned(h, queue.Page{Done: true}, nil)
 	low("91:91:", "scanned, and a claim has skipped events since")
 	a.left(h, datedLow{"72:72:", a.met.life}, "92:92:", time.Now().Add(time.Hour))
@@ -67,7 +67,7 @@ func TestLowCoversHeldTenants(t *testing.T) {
 		t.Error("the tenant is not released")
 	}
 	low("72:72:", "released: a scan for all finds them")
-	a.claimed(queue.Claimed{Seen: "93:93:"}, toClaim{exclusions{held: []string{"x"}}, "65:65:", nil}, "80:80:")
+	a.claimEnded(queue.Claimed{Seen: "93:93:"}, toClaim{exclusions{held: []string{"x"}}, "65:65:", nil}, "80:80:")
 	low("65:65:", "a claim from before the release has skipped events")
 }
 
@@ -77,9 +77,9 @@ func TestAHeldTenantIsReleased(t *testing.T) {
 	t.Parallel()
 	a, f, rates := newFollowUps(), newInFlight(), newTenantRates(1000, "")
 	hold := func() *heldTenant {
-		a.claimed(queue.Claimed{Seen: "90:90:"}, toClaim{}, "90:90:")
+		a.claimEnded(queue.Claimed{Seen: "90:90:"}, toClaim{}, "90:90:")
 		a.holdSaved("x")
-		a.claimed(queue.Claimed{Seen: "91:91:"}, toClaim{exclusions{held: []string{"x"}}, "90:90:", nil}, "90:90:")
+		a.claimEnded(queue.Claimed{Seen: "91:91:"}, toClaim{exclusions{held: []string{"x"}}, "90:90:", nil}, "90:90:")
 		h, _, _ := a.turn(rates, f, 1)
 		if h == nil || a.scanLow != "" {
 			t.Fatalf("held %v, a scan from %q", h, a.scanLow)
@@ -120,7 +120,7 @@ func TestAHeldTenantIsReleased(t *testing.T) {
 func TestAHeldTenantWithoutTurnsStaysHeld(t *testing.T) {
 	t.Parallel()
 	a, f := newFollowUps(), newInFlight()
-	a.claimed(queue.Claimed{Seen: "90:90:"}, toClaim{}, "90:90:")
+	a.claimEnded(queue.Claimed{Seen: "90:90:"}, toClaim{}, "90:90:")
 	a.hold([]string{"x"})
 	h := a.heldTenant("x")
 	h.began, h.behindAt = true, time.Now().Add(-2*caughtUpFor)
@@ -175,7 +175,7 @@ func TestManyHeldTenantsCatchUp(t *testing.T) {
 func TestAHeldTenantReadsSkippedPages(t *testing.T) {
 	t.Parallel()
 	a, rates := newFollowUps(), newTenantRates(1000, "")
-	a.claimed(queue.Claimed{Seen: "90:90:"}, toClaim{}, "90:90:")
+	a.claimEnded(queue.Claimed{Seen: "90:90:"}, toClaim{}, "90:90:")
 	a.addScan("5:5:", time.Now())
 	from := a.beginScan().at
 	all := from.Since()
@@ -187,7 +187,7 @@ func TestAHeldTenantReadsSkippedPages(t *testing.T) {
 	if got := a.low(newInFlight()); got != "5:5:" {
 		t.Errorf("low %q: it does not cover the skipped pages", got)
 	}
-	a.claimed(queue.Claimed{Seen: "95:95:"}, toClaim{exclusions{held: []string{"x"}}, "90:90:", nil}, "90:90:")
+	a.claimEnded(queue.Claimed{Seen: "95:95:"}, toClaim{exclusions{held: []string{"x"}}, "90:90:", nil}, "90:90:")
 	if h, _, _ := a.turn(rates, newInFlight(), 1); h == nil || !slices.Equal(h.parts, append(queue.TxSnapshot("90:90:").Until("95:95:"), page)) {
 		t.Errorf("a scan of %v, of %v", h.parts, all)
 	}

@@ -25,10 +25,10 @@ type leasedBatch struct {
 	leaseOver bool
 	// retry says that a claim of retries has found the batch.
 	retry bool
-	// answered is true once the broker has answered. The lock of inFlight guards answered and again.
+	// answered is true once the broker has answered. The lock of inFlight guards answered and foundAgain.
 	answered bool
-	// again is true if another claim has found the batch while the batch was in flight.
-	again bool
+	// foundAgain is true if another claim has found the batch while the batch was in flight.
+	foundAgain bool
 	// low is a low of the aggregate's pending events (see "Lows and lives" in doc.go). lowBehind is a
 	// low of the pending events behind the batch. If the batch begins with a retry, both are the
 	// snapshot of the claim, because the events that the claim saw need no scan. Relays find the retry
@@ -116,8 +116,8 @@ func newInFlight() *inFlight {
 func (f *inFlight) has(matches func(queue.Batch) bool) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for _, h := range f.batches {
-		if matches(h.events) {
+	for _, b := range f.batches {
+		if matches(b.events) {
 			return true
 		}
 	}
@@ -135,7 +135,7 @@ func (f *inFlight) total() int {
 // of a batch is in flight already, add only marks the earlier batch, which stays with its
 // publisher. A claim finds a head that is in flight if the lease ran out unnoticed, or if the
 // earlier batch has been settled but not removed yet. Then the new lease is handed back: see
-// settler.forget.
+// settler.removeSettled.
 func (f *inFlight) add(c claimResult) []*leasedBatch {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -145,28 +145,28 @@ func (f *inFlight) add(c claimResult) []*leasedBatch {
 	}
 	var added []*leasedBatch
 	seen, full := datedLow{c.Seen, c.low.in}, c.full()
-	for _, b := range c.Batches {
-		if earlier := f.batches[b.Head()]; earlier != nil {
-			earlier.again = true
+	for _, events := range c.Batches {
+		if earlier := f.batches[events.Head()]; earlier != nil {
+			earlier.foundAgain = true
 			earlier.renewed(c.sent)
 			continue
 		}
-		h := &leasedBatch{
-			events: b, candidate: c.candidates, retry: c.retries, leaseUntil: c.sent.Add(queue.LeaseTime),
+		b := &leasedBatch{
+			events: events, candidate: c.candidates, retry: c.retries, leaseUntil: c.sent.Add(queue.LeaseTime),
 			low: c.low, lowBehind: seen,
 		}
-		if low, followed := c.lows[aggregateKey{b[0].AggregateType, b[0].AggregateID}]; followed {
-			h.low.at = queue.Earliest(h.low.at, low)
+		if low, followed := c.lows[aggregateKey{events[0].AggregateType, events[0].AggregateID}]; followed {
+			b.low.at = queue.Earliest(b.low.at, low)
 		}
 		switch {
-		case b[0].Retry:
-			h.low = seen
-		case full || len(b) >= c.claim.PerAggregate: // otherwise the batch has all events that the claim saw
-			h.lowBehind = h.low
+		case events[0].Retry:
+			b.low = seen
+		case full || len(events) >= c.claim.PerAggregate: // otherwise the batch has all events that the claim saw
+			b.lowBehind = b.low
 		}
-		f.batches[b.Head()] = h
-		f.account(h, 1)
-		added = append(added, h)
+		f.batches[events.Head()] = b
+		f.account(b, 1)
+		added = append(added, b)
 	}
 	return added
 }
@@ -176,8 +176,8 @@ func (f *inFlight) add(c claimResult) []*leasedBatch {
 func (f *inFlight) remove(b *leasedBatch) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if b.again {
-		b.again = false
+	if b.foundAgain {
+		b.foundAgain = false
 		return false
 	}
 	delete(f.batches, b.events.Head())
@@ -211,8 +211,8 @@ func (f *inFlight) account(b *leasedBatch, sign int) {
 func (f *inFlight) low(met meeting) (low queue.TxSnapshot) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for _, h := range f.batches {
-		low = queue.Earliest(low, met.low(h.low))
+	for _, b := range f.batches {
+		low = queue.Earliest(low, met.low(b.low))
 	}
 	for h := range f.handovers {
 		low = queue.Earliest(low, met.low(h.low))
@@ -225,9 +225,9 @@ func (f *inFlight) dueForRenewal() map[uuid.UUID]*leasedBatch {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	due := map[uuid.UUID]*leasedBatch{}
-	for id, h := range f.batches {
-		if h.unresolved == nil && !h.validFor(queue.LeaseTime-renewEvery) {
-			due[id] = h
+	for head, b := range f.batches {
+		if b.unresolved == nil && !b.validFor(queue.LeaseTime-renewEvery) {
+			due[head] = b
 		}
 	}
 	return due

@@ -54,8 +54,8 @@ func TestAClaimantThatWaitsNoMoreLetsOthersGoOn(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	r, claimed := b.registered(t)
-	r.tenants.claimed(batchFor("x", 1), 1, time.Now())
-	r.tenants.claimed(batchFor("y", 1), 1, time.Now())
+	r.tenants.count(batchFor("x", 1), 1, time.Now())
+	r.tenants.count(batchFor("y", 1), 1, time.Now())
 	r.inFlight.retrying = retryEvents
 	goesOn := func(by claimant, loop func(context.Context)) {
 		t.Helper()

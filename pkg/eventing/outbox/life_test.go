@@ -182,7 +182,7 @@ func TestAnAnswerOfAFormerLife(t *testing.T) {
 	a.holdSaved("x")
 	todo := a.take(1, "video")
 	a.meetsAnotherServer()
-	a.claimed(queue.Claimed{Seen: "2000000:2000000:"}, todo, formerLow)
+	a.claimEnded(queue.Claimed{Seen: "2000000:2000000:"}, todo, formerLow)
 	if a.seen != "9:9:" {
 		t.Errorf("new events are those since %s", a.seen)
 	}

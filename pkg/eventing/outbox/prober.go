@@ -32,23 +32,23 @@ const (
 // statements of probeLoop are cancelled when flying ends, and not when ctx ends (see claimNew).
 func (r *Relay) probeLoop(ctx, flying context.Context, claimed chan<- *leasedBatch) {
 	for ctx.Err() == nil {
-		again := r.probe(flying, claimed)
-		backoff.Sleep(ctx, time.Until(again), r.wakeProbes)
+		next := r.probe(flying, claimed)
+		backoff.Sleep(ctx, time.Until(next), r.wakeProbes)
 	}
 }
 
-// probe probes each paused topic that is due. again is when the caller must call probe again.
-func (r *Relay) probe(ctx context.Context, claimed chan<- *leasedBatch) (again time.Time) {
-	again = time.Now().Add(longestWait)
+// probe probes each paused topic that is due. next is when the caller must call probe again.
+func (r *Relay) probe(ctx context.Context, claimed chan<- *leasedBatch) (next time.Time) {
+	next = time.Now().Add(longestWait)
 	for _, p := range r.pauses {
 		if state := p.startProbe(); state != 0 {
 			r.probeTopic(ctx, p, state, claimed)
 		}
 		if p.paused() {
-			again = soonest(again, p.nextProbe())
+			next = soonest(next, p.nextProbe())
 		}
 	}
-	return again
+	return next
 }
 
 // probeTopic makes one search for events to probe a topic with. A failed search is repeated

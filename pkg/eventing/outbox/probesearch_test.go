@@ -30,7 +30,7 @@ func TestALostSearchForProbesIsFollowedByAScan(t *testing.T) {
 	if err != nil || len(c.Batches) != 0 || c.Skipped {
 		t.Fatal(c, err)
 	}
-	r.followUps.claimed(c, todo, todo.seen)
+	r.followUps.claimEnded(c, todo, todo.seen)
 	p.resumeIdle(p.state)
 	r.followUps.topicResumed(p.types)
 	if !b.isClaimedLater(t, r, claimed) {

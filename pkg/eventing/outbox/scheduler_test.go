@@ -308,7 +308,7 @@ func TestAScanGoesThroughItsParts(t *testing.T) {
 func TestFollowUpsAreBounded(t *testing.T) {
 	t.Parallel()
 	a := newFollowUps()
-	a.claimed(queue.Claimed{Seen: "7:7:"}, toClaim{}, "7:7:")
+	a.claimEnded(queue.Claimed{Seen: "7:7:"}, toClaim{}, "7:7:")
 	u := waitingFor(1, 0)
 	u.batch.low.at, u.batch.lowBehind.at = queue.Beginning, queue.Beginning
 	const each = 100 // one by one, the race detector takes half a minute
@@ -330,7 +330,7 @@ func TestFollowUpsAreBounded(t *testing.T) {
 func TestLowReadsBothAtOnce(t *testing.T) {
 	t.Parallel()
 	a, f := newFollowUps(), newInFlight()
-	a.claimed(queue.Claimed{Seen: "50:50:"}, toClaim{}, "50:50:")
+	a.claimEnded(queue.Claimed{Seen: "50:50:"}, toClaim{}, "50:50:")
 	f.mu.Lock()
 	low := make(chan queue.TxSnapshot)
 	go func() { low <- a.low(f) }()
@@ -371,13 +371,13 @@ func TestLowIsBelowAllThatIsUnfinished(t *testing.T) {
 	since := a.take(10).seen
 	f.reserved++
 	h := f.add(claimResult{Claimed: queue.Claimed{Batches: []queue.Batch{batch}, Seen: "30:30:"}, claim: claim, sent: time.Now(), low: datedLow{at: since}})
-	a.claimed(queue.Claimed{Seen: "30:30:"}, toClaim{}, since)
+	a.claimEnded(queue.Claimed{Seen: "30:30:"}, toClaim{}, since)
 	low("20:20:", "in flight")
 	a.settled([]*unsettled{published(h[0], 1)}, true)
 	f.removeAll(h)
 	low("30:30:", "published: what follows was not visible to the claim")
 	after := a.take(10).after
-	a.claimed(queue.Claimed{Seen: "40:40:"}, toClaim{}, "30:30:")
+	a.claimEnded(queue.Claimed{Seen: "40:40:"}, toClaim{}, "30:30:")
 	if len(after) != 1 {
 		t.Fatalf("%d positions", len(after))
 	}

@@ -54,9 +54,9 @@ type unsettled struct {
 	publishResult
 
 	settlement queue.Settlement
-	// again is true for the second settlement of a batch (see forget), and for the search for a
+	// mayBeGone is true for the second settlement of a batch (see removeSettled), and for the search for a
 	// handover's event, which may not exist. If the lease of such a result is gone, nothing is lost.
-	again     bool
+	mayBeGone bool
 	tries     int
 	notBefore time.Time // when to try next
 }
@@ -69,8 +69,8 @@ func (u *unsettled) weight() int { return max(1, u.settlement.Published) }
 // settlement is gone, either the first settlement of the batch was written under that lease and has
 // ended it, or another relay has the batch. In both cases nothing was lost.
 func firstOf(written []*unsettled, heads []uuid.UUID) []uuid.UUID {
-	return slices.DeleteFunc(heads, func(h uuid.UUID) bool {
-		return slices.ContainsFunc(written, func(u *unsettled) bool { return u.again && u.batch.events.Head() == h })
+	return slices.DeleteFunc(heads, func(head uuid.UUID) bool {
+		return slices.ContainsFunc(written, func(u *unsettled) bool { return u.mayBeGone && u.batch.events.Head() == head })
 	})
 }
 
@@ -128,17 +128,17 @@ func (s *settler) keepLeased(part []*unsettled) {
 			s.followUps.scanFor(u.batch, time.Now().Add(queue.LeaseTime))
 		}
 	}
-	s.forget(lost)
+	s.removeSettled(lost)
 }
 
-// forget removes the batches of results from the batches in flight. If a claim has found a batch
-// again, forget hands the batch back first, because there may be no publisher for the lease that
+// removeSettled removes the batches of results from the batches in flight. If a claim has found a batch
+// again, removeSettled hands the batch back first, because there may be no publisher for the lease that
 // this claim took.
-func (s *settler) forget(results []*unsettled) {
+func (s *settler) removeSettled(results []*unsettled) {
 	for _, u := range results {
-		if h := u.batch; !s.inFlight.remove(h) {
+		if b := u.batch; !s.inFlight.remove(b) {
 			s.waiting = append(s.waiting, &unsettled{
-				publishResult: publishResult{batch: h}, settlement: queue.Settlement{Batch: h.events}, again: true,
+				publishResult: publishResult{batch: b}, settlement: queue.Settlement{Batch: b.events}, mayBeGone: true,
 			})
 		}
 	}

@@ -49,7 +49,7 @@ func (r *Relay) settleLoop(ctx, closing context.Context, results <-chan publishR
 				break
 			}
 			for _, l := range s.gather(first, results) {
-				s.waiting = append(s.waiting, &unsettled{publishResult: l, settlement: r.settlement(ctx, l), again: l.batch.unresolved != nil})
+				s.waiting = append(s.waiting, &unsettled{publishResult: l, settlement: r.settlement(ctx, l), mayBeGone: l.batch.unresolved != nil})
 			}
 		case <-retry.C:
 		case <-renew.C:
@@ -135,7 +135,7 @@ func (s *settler) settle(ctx, closing context.Context, part []*unsettled) {
 	s.lost(ctx, written, lost)
 	s.observeRefusals(ctx, written)
 	s.closeResolved(written, done)
-	s.forget(written)
+	s.removeSettled(written)
 	if len(locked) > 0 {
 		oldest := locked[0].batch.events[0]
 		s.log.WarnContext(oldest.InTrace(ctx), "rows of published events are locked by another session, perhaps by another relay",

@@ -172,7 +172,7 @@ func TestABatchThatIsClaimedWhileItIsSettledIsHandedBack(t *testing.T) {
 		t.Fatalf("the second claim has taken %d leases, want 1", n)
 	}
 	s := &settler{Relay: r, limit: 1}
-	s.forget([]*unsettled{{publishResult: publishResult{batch: first}}})
+	s.removeSettled([]*unsettled{{publishResult: publishResult{batch: first}}})
 	s.settleDue(t.Context(), t.Context(), nil)
 	if n := b.count(t, leased); n != 0 || len(claimed) != 0 || r.inFlight.total() != 0 {
 		t.Errorf("%d leases are left, %d batches with the publishers, %d events in flight", n, len(claimed), r.inFlight.total())

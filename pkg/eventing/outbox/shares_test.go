@@ -281,8 +281,8 @@ func TestATurnOfFewAggregatesIsFull(t *testing.T) {
 			low:              r.followUps.seen, tenant: "x",
 		})
 	}
-	r.tenants.claimed(batchFor("x", 1), 1, time.Now()) // several are active
-	r.tenants.claimed(batchFor("y", 1), 1, time.Now())
+	r.tenants.count(batchFor("x", 1), 1, time.Now()) // several are active
+	r.tenants.count(batchFor("y", 1), 1, time.Now())
 	before := h.behindAt
 	if !r.inFlight.reserve(byTurn) {
 		t.Fatal("no room")
@@ -303,8 +303,8 @@ func TestScansLeaveRetriesThatWait(t *testing.T) {
 		r, claimed := b.registered(t)
 		b.fillRetries(t, "x", 10)
 		b.append(t, "new", 1, 1)
-		r.tenants.claimed(batchFor("x", 1), 1, time.Now())
-		r.tenants.claimed(batchFor("y", 1), 1, time.Now())
+		r.tenants.count(batchFor("x", 1), 1, time.Now())
+		r.tenants.count(batchFor("y", 1), 1, time.Now())
 		want := 11
 		if waiting {
 			r.inFlight.retrying, want = retryEvents, 1

@@ -111,7 +111,7 @@ func (m *metrics) settled(ctx context.Context, written []*unsettled, lost int) {
 	m.leasesLost.Add(ctx, int64(lost))
 	for _, u := range written {
 		rep, events := u.report, u.batch.events
-		if u.again { // its numbers were counted with the first settlement, or nothing was sent
+		if u.mayBeGone { // its numbers were counted with the first settlement, or nothing was sent
 			continue
 		}
 		switch {

@@ -89,8 +89,8 @@ func (t *tenantRates) meet(tenant string, now time.Time) {
 // active expects the lock. It reports whether the last tenant still counts as active.
 func (t *tenantRates) active(now time.Time) bool { return t.last != "" && now.Sub(t.at) < activeFor }
 
-// claims expects the lock. It notes that an event of a tenant was claimed.
-func (t *tenantRates) claims(tenant string, now time.Time) {
+// note expects the lock. It notes that an event of a tenant was claimed.
+func (t *tenantRates) note(tenant string, now time.Time) {
 	if t.last != tenant {
 		if t.active(now) {
 			t.changed = now
@@ -130,10 +130,10 @@ func (t *tenantRates) sharing(now time.Time) bool {
 	return t.perSecond > 0 && !t.changed.IsZero() && now.Sub(t.changed) < activeFor
 }
 
-// claimed counts events that were claimed or handed over. relays is the number of living relays, among which the
-// rate is divided. claimed returns the tenants that are over their rate, or none unless several
+// count counts events that were claimed or handed over. relays is the number of living relays, among which the
+// rate is divided. count returns the tenants that are over their rate, or none unless several
 // tenants are active.
-func (t *tenantRates) claimed(batches []queue.Batch, relays int, now time.Time) (busy []string) {
+func (t *tenantRates) count(batches []queue.Batch, relays int, now time.Time) (busy []string) {
 	events := map[string]int{}
 	for _, b := range batches {
 		if b.Tenant() != t.canary {
@@ -143,7 +143,7 @@ func (t *tenantRates) claimed(batches []queue.Batch, relays int, now time.Time) 
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for tenant, n := range events {
-		t.claims(tenant, now)
+		t.note(tenant, now)
 		l := t.limit(tenant)
 		l.SetLimitAt(now, rate.Limit(t.perSecond)/rate.Limit(relays))
 		if !l.AllowN(now, n) { // AllowN also returns false if n is more than the burst
@@ -177,7 +177,7 @@ func (t *tenantRates) limit(tenant string) *rate.Limiter {
 // number of living relays.
 func (r *Relay) holdBusy(claimed []queue.Batch, relays int) {
 	now := time.Now()
-	busy := r.tenants.claimed(claimed, relays, now)
+	busy := r.tenants.count(claimed, relays, now)
 	if !r.tenants.shared(now) {
 		return
 	}

@@ -176,9 +176,9 @@ func TestRelaysTellEachOtherOfTenants(t *testing.T) {
 	b := newBench(t)
 	relays := [2]*Relay{b.newRelay(t), b.newRelay(t)}
 	now := time.Now()
-	relays[0].tenants.claimed(batchFor("quiet", 1), 1, now)
+	relays[0].tenants.count(batchFor("quiet", 1), 1, now)
 	for _, r := range relays {
-		r.tenants.claimed(batchFor("busy", 1), 1, now)
+		r.tenants.count(batchFor("busy", 1), 1, now)
 	}
 	for range 2 { // the first has nothing to learn from yet
 		for _, r := range relays {
@@ -207,44 +207,44 @@ func TestATenantIsOverItsRateOnlyNextToOthers(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
 	rates := newTenantRates(1000, "")
-	if busy := rates.claimed(batchFor("a", 2000), 1, now); busy != nil {
+	if busy := rates.count(batchFor("a", 2000), 1, now); busy != nil {
 		t.Errorf("alone: %v", busy)
 	}
-	if busy := rates.claimed(batchFor("b", 1), 1, now); busy != nil {
+	if busy := rates.count(batchFor("b", 1), 1, now); busy != nil {
 		t.Errorf("one event: %v", busy)
 	}
-	if busy := rates.claimed(batchFor("a", 2000), 1, now); len(busy) != 1 || busy[0] != "a" {
+	if busy := rates.count(batchFor("a", 2000), 1, now); len(busy) != 1 || busy[0] != "a" {
 		t.Errorf("next to another: %v", busy)
 	}
 	second := now.Add(time.Second)
-	rates.claimed(batchFor("", 100), 4, now)
-	if busy := rates.claimed(batchFor("", 99), 4, now.Add(400*time.Millisecond)); len(busy) != 0 {
+	rates.count(batchFor("", 100), 4, now)
+	if busy := rates.count(batchFor("", 99), 4, now.Add(400*time.Millisecond)); len(busy) != 0 {
 		t.Errorf("a fourth of the rate: %v", busy)
 	}
-	if busy := rates.claimed(batchFor("", 100), 4, now.Add(700*time.Millisecond)); len(busy) != 1 || busy[0] != eventing.DefaultTenant {
+	if busy := rates.count(batchFor("", 100), 4, now.Add(700*time.Millisecond)); len(busy) != 1 || busy[0] != eventing.DefaultTenant {
 		t.Errorf("more than a fourth of the rate, with three other relays: %v", busy)
 	}
 	for range 2 {
-		if busy := rates.claimed(batchFor("a", 2000), 1, second.Add(2*activeFor)); busy != nil {
+		if busy := rates.count(batchFor("a", 2000), 1, second.Add(2*activeFor)); busy != nil {
 			t.Errorf("alone again: %v", busy)
 		}
 	}
 	for i := range 2 * maxTenants {
-		rates.claimed(batchFor(fmt.Sprint(i), 1), 1, now)
+		rates.count(batchFor(fmt.Sprint(i), 1), 1, now)
 	}
 	if n := len(rates.limits); n > maxTenants {
 		t.Errorf("%d limits", n)
 	}
 	measuring := newTenantRates(1000, "canary")
 	for range 2 {
-		measuring.claimed(batchFor("canary", 1), 1, now)
-		if busy := measuring.claimed(batchFor("a", 2000), 1, now); busy != nil {
+		measuring.count(batchFor("canary", 1), 1, now)
+		if busy := measuring.count(batchFor("a", 2000), 1, now); busy != nil {
 			t.Errorf("next to a canary: %v", busy)
 		}
 	}
 	none := newTenantRates(NoTenantRate, "")
-	none.claimed(batchFor("a", 1), 1, now)
-	if busy := none.claimed(batchFor("b", 100_000), 1, now); busy != nil {
+	none.count(batchFor("a", 1), 1, now)
+	if busy := none.count(batchFor("b", 100_000), 1, now); busy != nil {
 		t.Errorf("without a rate: %v", busy)
 	}
 }
@@ -256,12 +256,12 @@ func TestASilentTenantIsForgotten(t *testing.T) {
 	now := time.Now()
 	relays := [...]*tenantRates{newTenantRates(1000, ""), newTenantRates(1000, "")}
 	for _, r := range relays {
-		r.claimed(batchFor("quiet", 1), len(relays), now)
+		r.count(batchFor("quiet", 1), len(relays), now)
 	}
 	for range 3 * int(activeFor/time.Second) {
 		now = now.Add(time.Second)
 		for i, r := range relays {
-			r.claimed(batchFor("busy", 10), len(relays), now)
+			r.count(batchFor("busy", 10), len(relays), now)
 			for _, tenant := range r.lastActive(now) {
 				relays[1-i].meet(tenant, now)
 			}
@@ -278,13 +278,13 @@ func TestASilentTenantIsForgotten(t *testing.T) {
 func TestASingleClaimIsWithinTheRate(t *testing.T) {
 	t.Parallel()
 	rates, now := newTenantRates(DefaultTenantRate, ""), time.Now()
-	rates.claimed(batchFor("other", 1), 1, now)
-	rates.claimed(batchFor("seldom", 1), 1, now)
+	rates.count(batchFor("other", 1), 1, now)
+	rates.count(batchFor("seldom", 1), 1, now)
 	now = now.Add(10 * time.Second)
-	if busy := rates.claimed(batchFor("seldom", sharedEvents), 1, now); len(busy) != 0 {
+	if busy := rates.count(batchFor("seldom", sharedEvents), 1, now); len(busy) != 0 {
 		t.Errorf("%v are over their rate", busy)
 	}
-	if busy := rates.claimed(batchFor("seldom", sharedEvents), 1, now); len(busy) != 1 {
+	if busy := rates.count(batchFor("seldom", sharedEvents), 1, now); len(busy) != 1 {
 		t.Errorf("%v are over their rate, after two claims at the same moment", busy)
 	}
 }

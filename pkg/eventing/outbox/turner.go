@@ -149,10 +149,10 @@ func (h *heldTenant) adaptRows(rows int, p queue.Page, claimed, limit int) {
 	switch {
 	case p.Truncated:
 		h.rows = rows / 2
-	case 2*claimed < limit && !h.again:
+	case 2*claimed < limit && !h.rereads:
 		h.rows = 2 * rows // most of the rows are not the tenant's
 	}
-	h.again = p.Truncated
+	h.rereads = p.Truncated
 }
 
 // adaptVersions sets how many published versions the next claim looks behind. taken is how many

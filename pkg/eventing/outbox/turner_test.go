@@ -16,7 +16,7 @@ import (
 func TestATurnLooksLaterForEventsThatItLeft(t *testing.T) {
 	t.Parallel()
 	a, rates := newFollowUps(), newTenantRates(1000, "")
-	a.claimed(queue.Claimed{Seen: "90:90:"}, toClaim{}, "90:90:")
+	a.claimEnded(queue.Claimed{Seen: "90:90:"}, toClaim{}, "90:90:")
 	a.holdSaved("x")
 	h := a.heldTenant("x")
 	a.left(h, datedLow{"50:50:", a.met.life}, "120:120:", time.Now().Add(-time.Second))
@@ -38,7 +38,7 @@ func TestPublishedVersionsOfAHeldTenantShareAClaim(t *testing.T) {
 	t.Parallel()
 	for _, followed := range []bool{false, true} {
 		a, rates := newFollowUps(), newTenantRates(1000, "")
-		a.claimed(queue.Claimed{Seen: "90:90:"}, toClaim{}, "90:90:")
+		a.claimEnded(queue.Claimed{Seen: "90:90:"}, toClaim{}, "90:90:")
 		a.holdSaved("x")
 		batch := batchFor("x", 1)[0]
 		u := &unsettled{
@@ -99,8 +99,8 @@ func TestATurnAdaptsItsPage(t *testing.T) {
 	b.fill(t, "x", 1, 1)
 	b.fill(t, "y", 3*turnRows, 1)
 	r.step(t.Context(), new(claimSchedule), claimed) // passes x
-	r.tenants.claimed(batchFor("x", 1), 1, time.Now())
-	r.tenants.claimed(batchFor("y", 1), 1, time.Now()) // several are active
+	r.tenants.count(batchFor("x", 1), 1, time.Now())
+	r.tenants.count(batchFor("y", 1), 1, time.Now()) // several are active
 	if !r.inFlight.reserve(byTurn) {
 		t.Fatal("no room")
 	}
@@ -146,8 +146,8 @@ func TestATurnLooksBehindManyVersions(t *testing.T) {
 	b.exec(t, `UPDATE outbox SET published_at = now()`)
 	r.followUps.holdSaved("x")
 	h := r.followUps.heldTenant("x")
-	r.tenants.claimed(batchFor("x", 1), 1, time.Now())
-	r.tenants.claimed(batchFor("y", 1), 1, time.Now()) // several are active
+	r.tenants.count(batchFor("x", 1), 1, time.Now())
+	r.tenants.count(batchFor("y", 1), 1, time.Now()) // several are active
 	follow := func(aggregate int) {
 		at := queue.AggregateVersion{AggregateType: "video", AggregateID: fmt.Sprint("x-", aggregate), Version: 1}
 		h.follow(followUp{AggregateVersion: at, low: "100:100:", tenant: "x"}, time.Now())
