@@ -146,15 +146,18 @@ func listVideos(ctx context.Context, db *pgxpool.Pool, q Query, before uuid.UUID
 // index. That takes the database some 15 ms. If one title in a hundred matches, the page is full by then.
 const searchedFirst = 5000
 
-// searchSQL selects the videos from a list whose title matches. The best plan depends on how many titles
-// match. A common text soon fills the page in the order of the page, and the trigram index would
-// find a great part of all titles, of all tenants. For a rare text only the trigram index is fast. The planner
-// cannot tell, because under row-level security it has no statistics for ILIKE. So the statement
-// reads a bounded number of videos in the order of the page. If they do not fill the page, and there are more, it
-// selects from all of them without an order and without a limit, so that no plan relies on a page
-// that is soon full. The worst case is a text that many titles have, and that few of the first titles
-// have. With a million matching titles, a search takes one second of its ten. page has the order of first
-// without an ORDER BY. So Postgres reads no more of first than it needs.
+// searchSQL returns the statement that selects those videos of a list whose titles match. The best plan
+// depends on how many titles match. For a common text, the first videos of the list soon fill the page, and
+// the trigram index would find a great part of all titles, of all tenants. For a rare text, only the trigram
+// index is fast. The planner cannot know which case it is, because under row-level security it has no
+// statistics for ILIKE.
+//
+// So the statement reads the first searchedFirst videos of the list, and fills the page from them. If they
+// do not fill the page, and the list is longer, it selects from the whole list without an order and without
+// a limit. Then no plan can rely on a page that is soon full. The worst case is a text that many titles
+// have, but few of the first titles. With a million matching titles, a search takes one second of its ten.
+// In the statement, page has no ORDER BY, because it keeps the order of first. So Postgres reads no more of
+// first than it needs.
 func searchSQL(from, matches string) string {
 	return fmt.Sprintf(`
 		WITH first AS MATERIALIZED (

@@ -64,9 +64,10 @@ type watch struct {
 	// last has, by aggregate type, the time when the last complete check ended, in any instance.
 	// Before the first check is complete, it has the time when that check began.
 	last map[string]time.Time
-	// rebuilds is 1 while a rebuild is open, and said is the time of the last log line about it.
+	// rebuilds is the number of open rebuilds, 0 or 1.
 	rebuilds int64
-	said     time.Time
+	// said is the time of the last log line about an open rebuild.
+	said time.Time
 }
 
 func newWatch(db *pgxpool.Pool, checks []reconcile.Checker, interval time.Duration, log *slog.Logger, heartbeat func()) *watch {
