@@ -15,8 +15,9 @@ var Alerts = slices.Concat(objectiveAlerts, outboxAlerts, inboxAlerts, readModel
 // 99.9 % must meet the objective.
 const budget = 0.001
 
-// An objective says which share of things must be good. bad and all are PromQL expressions that
-// count the bad things and all things in a window. In both, %s stands for the window.
+// An objective is a promise about things such as reads: at most a share of budget of them is bad. bad and all
+// are PromQL expressions that count the bad things and all things in a window. In both, %s stands for the
+// window.
 type objective struct{ bad, all string }
 
 var (

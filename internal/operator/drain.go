@@ -20,9 +20,9 @@ import (
 // poll is the pause between two checks for remaining events.
 var poll = backoff.Policy{Base: 200 * time.Millisecond, Cap: 2 * time.Second}
 
-// drain relays events until no event is left that was committed before and could be sent. Parked
-// events are no failure of the drain, and no page: the next drain would change nothing. Where a
-// job replaces a service, the log line of drained may be the only signal of them.
+// drain relays events until no event is left that was committed before the drain began and could be sent.
+// Parked events do not make the drain fail, because another drain would change nothing. If drains by a job
+// replace the relay of a service, the log line of drained may be the only signal of parked events.
 //
 // After --timeout, the relay has a few seconds for its requests under way, and the count of what is
 // left has its own time limit, so the process ends within 20 seconds more.

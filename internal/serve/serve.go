@@ -9,7 +9,8 @@
 // decoded, the fault is the client's. The answer is then INVALID_ARGUMENT and names "request" or
 // "body". A stream of gRPC's own services (health, reflection) gets 55 seconds, and a unary call to
 // them 5 seconds. At most 8 such streams and 8 such calls are under way at once: a further one takes
-// the place of the oldest, which gets RESOURCE_EXHAUSTED. At most 8 more have not ended yet. Each user has a rate (see [Options]).
+// the place of the oldest, which gets RESOURCE_EXHAUSTED. While clients do not read these answers, up to 8
+// more streams and 8 more calls have not ended yet. Each user has a rate (see [Options]).
 //
 // A request reaches its handler only through its [Guard], which is the same on both transports.
 // Without a valid identity the answer is 401 (UNAUTHENTICATED). If the rule of the operation
