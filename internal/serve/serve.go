@@ -56,7 +56,8 @@ import (
 )
 
 const (
-	// defaultLinger covers the time that a load balancer needs to notice the drain.
+	// defaultLinger is the default of Server.Linger. It covers the time that a load balancer needs to
+	// notice the drain.
 	defaultLinger = 2 * time.Second
 	// shutdownTimeout bounds the stop of the server. Together with defaultLinger it takes up to 6
 	// of the 10 seconds between SIGTERM and the kill. The other 4 are left for the relay's
@@ -72,11 +73,12 @@ const (
 
 	readHeaderTimeout = 5 * time.Second
 	readTimeout       = 30 * time.Second
-	// idleTimeout is above the 600 s after which Google's front ends close an idle connection. Otherwise
-	// the front end could reuse a connection that the server is closing.
+	// idleTimeout is the time after which the server closes an idle connection. It is above the 600 s
+	// after which Google's front ends close one. Otherwise a front end could reuse a connection that the
+	// server is closing.
 	idleTimeout = 620 * time.Second
-	// maxHeaderBytes has room for an identity token of 8 KiB and consistency tokens of 4 KiB, with the
-	// headers of browsers and proxies.
+	// maxHeaderBytes bounds the headers of a request. There is room for an identity token of 8 KiB and
+	// consistency tokens of 4 KiB, with the headers of browsers and proxies.
 	maxHeaderBytes = 32 << 10
 	// maxBodyBytes bounds a REST body. A video of 10,500 characters, each escaped as a surrogate pair, has
 	// 126 KB. Four texts of 4,000 have 192 KB: `make aggregate` takes at most four (see maxMessageBytes).

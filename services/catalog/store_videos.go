@@ -104,9 +104,9 @@ func (a videos) Upsert(ctx context.Context, tx pgx.Tx, steps []inbox.Step[Video]
 		column(steps, func(v Video) *time.Time { return v.PublishedAt }))
 }
 
-// listVideos returns q's page and, if there is one, the next video behind it. The highest id comes
-// first. That video is the newest, because ids are UUIDs of version 7. reached counts the positions in
-// wanted that the projection has reached in the snapshot of the page.
+// listVideos returns q's page and, if there is one, the next video behind it. The videos are in descending
+// order of their ids. That is newest first, because ids are UUIDs of version 7. reached counts the positions
+// in wanted that the projection has reached in the snapshot of the page.
 //
 // A title search runs in the scope of all tenants, and has a condition on the tenant instead. The
 // reason is that ILIKE is not leakproof. So under row-level security Postgres could not use the
