@@ -46,8 +46,8 @@ func main() {
 	// error instead. Ignore would have the same effect here, but the children would also ignore SIGPIPE.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	ctx, stop := signal.NotifyContext(context.Background(), ends()...)
-	// After the first signal, a second one ends the process at once. Only SIGHUP does not, which the
-	// system and the shell each send for the same terminal.
+	// After the first signal, a second one ends the process at once, except SIGHUP. When a terminal closes,
+	// the system and the shell each send a SIGHUP.
 	context.AfterFunc(ctx, func() {
 		signal.Ignore(syscall.SIGHUP)
 		stop()

@@ -73,7 +73,7 @@ type client struct {
 	in *backend
 	// owed is the number of answers that the server has yet to send.
 	owed int
-	// started is true if a part of a request was sent whose answer owed does not count yet.
+	// started is true if a part of a request was sent, and owed does not count its answer yet.
 	started bool
 }
 
