@@ -62,9 +62,10 @@ func relayUntilDrained(ctx context.Context, relay *outbox.Relay, pool *pgxpool.P
 	return errors.Join(err, <-ended)
 }
 
-// untilDrained returns when no event is left that was committed before the call and could be sent.
-// Later events do not count: under steady writes there is always one. It continues through an outage
-// of the database, as the relay does. If the outage is at the start, the events until its end count.
+// untilDrained returns when no event is left that was committed before the call and could be sent. Later
+// events do not count: under steady writes there is always one. untilDrained continues through an outage of
+// the database, as the relay does. If the database is away at the call, untilDrained also waits for the events
+// that are committed before the end of the outage.
 func untilDrained(ctx context.Context, events *backlog.Backlog) (err error) {
 	var start backlog.Moment
 	for range poll.Attempts(ctx) {

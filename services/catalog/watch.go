@@ -32,8 +32,8 @@ const (
 	checkLease = 5 * time.Minute
 	// sayRebuild is the pause between two log lines of an instance about an open rebuild.
 	sayRebuild = 24 * time.Hour
-	// watchTimeout bounds each statement. The exchange of a rebuild locks the copies for a moment, and the
-	// query for an open rebuild waits for it.
+	// watchTimeout bounds each statement of a watch. It is longer than the exchange of a rebuild locks the
+	// copies, because the query for an open rebuild waits for that lock.
 	watchTimeout = 10 * time.Second
 	// maxCheckLines bounds the log lines of one check, since each row may differ.
 	maxCheckLines = 100
