@@ -46,8 +46,8 @@ type Config struct {
 	// EngagementStart is where the consumer of engagements begins.
 	EngagementStart Start
 	// Deployment is the name of the deployment that the process belongs to. All processes of a
-	// deployment together make one seek to EngagementStart. The checkpoints name the deployment as
-	// their writer. Outside of Cloud Run Deployment is empty, unless a flag sets it.
+	// deployment together make one seek when they start. The checkpoints name the deployment as their
+	// writer. Outside of Cloud Run Deployment is empty, unless a flag sets it.
 	Deployment string
 	// CheckInterval is the time from the start of one check of the projections against their owner
 	// to the start of the next check. Zero means that there are no checks.
