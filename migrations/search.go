@@ -19,9 +19,9 @@ const searchIndexName = "catalog.video_projection_by_title"
 
 // searchIndex creates the index of titles without blocking writers. It does so only if the server
 // has the extension, or if the administrator may install the extension. Without the index, a search
-// reads the projection in order. The next run of searchIndex then tries again. During a rebuild searchIndex
-// changes nothing, because only the served table would get the index, and two tables of different shapes are not
-// exchanged, nor exchanged back.
+// reads the projection in order. The next run of searchIndex then tries again. During a rebuild
+// searchIndex changes nothing, because only the served table would get the index. A rebuild does not exchange
+// two tables of different shapes, and does not exchange them back.
 func searchIndex(ctx context.Context, db *sql.DB, extension string, log *slog.Logger) error {
 	conn, err := db.Conn(ctx)
 	if err != nil {
@@ -63,7 +63,8 @@ func searchIndex(ctx context.Context, db *sql.DB, extension string, log *slog.Lo
 			return err
 		}
 	}
-	// Each search reads all of the pending list, which by default has 4 MB.
+	// A GIN index collects new entries in a pending list, and each search reads the whole list. The limit
+	// of the list is 256 kB here, and 4 MB by default.
 	_, err = conn.ExecContext(ctx, `CREATE INDEX CONCURRENTLY video_projection_by_title ON catalog.video_projection
 		USING gin (title `+pgx.Identifier{schema, "gin_trgm_ops"}.Sanitize()+`)
 		WITH (gin_pending_list_limit = 256) WHERE deleted_at IS NULL`)

@@ -28,17 +28,16 @@ func (n noun) Plural() string {
 	return repo.Plural(n.Name)
 }
 
-// Article is a or an.
+// Article returns the indefinite article of the name: a or an.
 func (n noun) Article() string { return repo.Article(n.Name) }
 
 // Types returns the plural in Go, such as Comments.
 func (a Aggregate) Types() string { return repo.Title(a.Plural()) }
 
-// Owner is the name of the service that owns the aggregate, and of its schema. Reader is the
-// name of the service with the read model, and of its schema.
+// Owner is the name of the service that owns the aggregate, and of its schema.
 func (a Aggregate) Owner() string { return path.Base("services/video") }
 
-// Reader is explained at Owner.
+// Reader is the name of the service with the read model, and of its schema.
 func (a Aggregate) Reader() string { return path.Base("services/catalog") }
 
 // Topic is the topic of the events.
@@ -64,23 +63,21 @@ func (a Aggregate) Number(from, i int) int {
 // OneField reports whether there is only one field. A switch over one name would not pass the linter.
 func (a Aggregate) OneField() bool { return len(a.Fields) == 1 }
 
-// HasTime reports whether a field is a time. HasText reports whether a field is a text. Texts
-// returns the fields that are texts.
+// HasTime reports whether a field is a time.
 func (a Aggregate) HasTime() bool { return slices.ContainsFunc(a.Fields, Field.IsTime) }
 
-// HasText is explained at HasTime.
+// HasText reports whether a field is a text.
 func (a Aggregate) HasText() bool { return slices.ContainsFunc(a.Fields, Field.IsText) }
 
-// Texts is explained at HasTime.
+// Texts returns the fields that are texts.
 func (a Aggregate) Texts() []Field {
 	return slices.DeleteFunc(slices.Clone(a.Fields), func(f Field) bool { return !f.IsText() })
 }
 
-// Go returns the name of the struct field in Go that has the parent's id. Proto returns the name of
-// this field in generated messages.
+// Go returns the name of the struct field in Go that has the parent's id.
 func (p Parent) Go() string { return p.Type() + "ID" }
 
-// Proto is explained at Go.
+// Proto returns the name of the field of a generated message that has the parent's id.
 func (p Parent) Proto() string { return p.Type() + "Id" }
 
 // Var returns the name of the local variable that has the parent.

@@ -42,12 +42,12 @@ const (
 
 func main() {
 	// The reader of the output may have ended: in `make run | tee log`, Ctrl-C ends tee first. The next line
-	// would then end this program before it has stopped its parts. So such a line is an error instead.
-	// An ignored signal would stay ignored in the children.
+	// would then end this program by SIGPIPE before it has stopped its parts. With Notify, such a line is an
+	// error instead. Ignore would have the same effect here, but the children would also ignore SIGPIPE.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	ctx, stop := signal.NotifyContext(context.Background(), ends()...)
-	// After the first signal, a second one ends the process at once. Only SIGHUP does not, which the
-	// system and the shell each send for the same terminal.
+	// After the first signal, a second one ends the process at once, except SIGHUP. When a terminal closes,
+	// the system and the shell each send a SIGHUP.
 	context.AfterFunc(ctx, func() {
 		signal.Ignore(syscall.SIGHUP)
 		stop()

@@ -30,7 +30,8 @@ import (
 	"example.com/lockstep/internal/command"
 )
 
-// generateTimeout is long enough to build the generators on a slow machine.
+// generateTimeout bounds the commands of Go and make that this program runs in a fork. It is long enough to
+// build the generators on a slow machine.
 const generateTimeout = 15 * time.Minute
 
 func main() {

@@ -17,9 +17,9 @@ type pack struct {
 	name     protoreflect.FullName
 	services []protoreflect.ServiceDescriptor
 	// shared has the top-level messages that are neither the request nor the answer of a method.
-	// enums has all top-level enums.
 	shared []protoreflect.MessageDescriptor
-	enums  []protoreflect.EnumDescriptor
+	// enums has all top-level enums.
+	enums []protoreflect.EnumDescriptor
 }
 
 // load compiles all definitions below dir. It returns the packages that have services, sorted by

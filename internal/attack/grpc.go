@@ -33,7 +33,7 @@ const maxNesting = 3
 // room is the number of bytes that are left for the tags of the fields around the filled field.
 const room = 64
 
-// reflectionTimeout is long enough for a server that is still starting.
+// reflectionTimeout bounds the call of Reflected. It is long enough for a server that is still starting.
 const reflectionTimeout = 20 * time.Second
 
 // unknownField is a field number that no message uses.

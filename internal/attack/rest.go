@@ -13,9 +13,9 @@ import (
 )
 
 const (
-	// bodySize is the largest body that a service accepts. headerSize is nearly the largest header
-	// that a server reads.
-	bodySize   = 256 << 10
+	// bodySize is the largest body that a service accepts, in bytes.
+	bodySize = 256 << 10
+	// headerSize is nearly the largest header that a server reads, in bytes.
 	headerSize = 60 << 10
 )
 

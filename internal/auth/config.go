@@ -23,10 +23,11 @@ type Config struct {
 	// only one tenant, eventing.DefaultTenant.
 	TenantClaim string
 	// ServiceIssuer signs the identities of other services. ServiceAudience is this service's own
-	// URL. Services are the emails of the accounts that may call as services of the system. If
-	// Services is empty, no caller is a service.
+	// URL.
 	ServiceIssuer, ServiceAudience string
-	Services                       []string
+	// Services are the emails of the accounts that may call as services of the system. If Services
+	// is empty, no caller is a service.
+	Services []string
 	// Local says that the process runs on a developer's machine. A local process without an Issuer
 	// is open, and a local issuer on loopback needs no TLS.
 	Local bool

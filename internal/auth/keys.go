@@ -88,9 +88,9 @@ func newKeys(from source, places chan struct{}, log *slog.Logger) *keys {
 // find returns the key with that id. If the issuer was asked and does not have the key, the error
 // is UNAUTHENTICATED. If no fetch has answered in time, the error depends on the last fetch. If the
 // last fetch succeeded, too many requests name unknown keys, and the error is RESOURCE_EXHAUSTED.
-// If the last fetch failed, the issuer cannot be asked, and the error is UNAVAILABLE. Operators
-// need both codes. Clients can cause RESOURCE_EXHAUSTED as they like, so RESOURCE_EXHAUSTED raises
-// no alarm and logs no line at WARN.
+// If the last fetch failed, the issuer cannot be asked, and the error is UNAVAILABLE. The codes differ
+// because clients can cause RESOURCE_EXHAUSTED as they like, and cannot cause UNAVAILABLE. So
+// RESOURCE_EXHAUSTED raises no alarm and logs no line at WARN.
 func (k *keys) find(ctx context.Context, id string) (jose.JSONWebKey, error) {
 	if key, ok := k.known(id); ok {
 		return key, nil

@@ -10,7 +10,7 @@ import (
 type interval struct{ value *time.Duration }
 
 // IntervalFlag adds a flag to f that stores a duration in value. The flag refuses a negative duration.
-// Help calls the flag's value what is in backquotes in usage.
+// In the help, the word between backquotes in usage stands for the flag's value.
 func IntervalFlag(f *flag.FlagSet, value *time.Duration, name string, byDefault time.Duration, usage string) {
 	*value = byDefault
 	f.Var(interval{value}, name, usage)

@@ -27,7 +27,8 @@ const (
 	// memoryShare is Go's share of the container's memory. The other tenth is for memory that Go's
 	// collector does not count, such as the binary and pages of files.
 	memoryShare = 0.9
-	// healthTimeout is longer than the 2 s that the server gives its own checks.
+	// healthTimeout bounds the request of the command health. It is longer than the 2 s that the server
+	// gives its own checks.
 	healthTimeout = 3 * time.Second
 	// maxReason bounds the part of the server's answer that the error of health repeats, in bytes.
 	maxReason = 1 << 10

@@ -34,15 +34,16 @@ const (
 	LoopConns = 4
 	// ProbeConns is the size of the pool for the readiness of one process.
 	ProbeConns = 1
-	// awaitTime is long enough for a network that comes up after the process. On Cloud Run direct
-	// egress to a VPC needs a minute or more, and the sockets of Cloud SQL need a moment.
+	// awaitTime bounds AwaitDatabase. It is long enough for a network that comes up after the process.
+	// On Cloud Run direct egress to a VPC needs a minute or more, and the sockets of Cloud SQL need a
+	// moment.
 	awaitTime = 90 * time.Second
 	// sayAgain is how often AwaitDatabase reports an error.
 	sayAgain = 10 * time.Second
 	// closeTime bounds the closing of a connection after the server has answered.
 	closeTime = 5 * time.Second
-	// lastTime bounds Close. A process closes three pools, one after the other, within the 10 s between
-	// SIGTERM and the kill, most of which its requests and loops may have used.
+	// lastTime bounds Close. It is short, because a process closes three pools, one after the other. By
+	// then its requests and loops may have used most of the 10 s between SIGTERM and the kill.
 	lastTime = 200 * time.Millisecond
 )
 

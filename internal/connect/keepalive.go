@@ -17,8 +17,8 @@ import (
 // answer within Timeout, gRPC closes the connection and opens another. A test shortens the times.
 var keepAlive = keepalive.ClientParameters{Time: 30 * time.Second, Timeout: 5 * time.Second}
 
-// askTime bounds the question that stands for a ping of the client. The client waits 15 s for the
-// answer to a ping.
+// askTime bounds the request to the broker that answerPings makes for a ping of the client. It is below the
+// 15 s for which the client waits for the answer to a ping.
 const askTime = 10 * time.Second
 
 // answerPings answers the keep-alive pings of idle subscriptions, as the real service would.

@@ -18,7 +18,7 @@ import (
 	"google.golang.org/grpc/codes"
 )
 
-// emulatorHost is the client library's own variable.
+// emulatorHost is the environment variable in which the client library looks for the address of an emulator.
 const emulatorHost = "PUBSUB_EMULATOR_HOST"
 
 // maxWait bounds the pause between two attempts to connect or to publish. The libraries' own pauses

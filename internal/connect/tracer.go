@@ -66,10 +66,12 @@ type operation struct {
 
 	began time.Time
 	span  trace.Span // nil if the operation is not traced
-	// told says that no statement of a batch gets a further span. The batch has only one statement,
-	// or a statement has failed already. pgx reports the same error for the statements behind it.
+	// told is true if no further statement of the batch gets a span. Either the only statement of the
+	// batch has its span already, or a statement has failed. pgx reports the error of a failed
+	// statement also for the statements behind it.
 	told bool
-	// ended says that the end was counted. pgx ends a batch that fails early twice.
+	// ended is true once the end of the operation was counted. pgx ends a batch that fails early
+	// twice, and the second end must not count.
 	ended bool
 }
 
@@ -158,7 +160,7 @@ func (t *tracer) TraceBatchStart(ctx context.Context, _ *pgx.Conn, data pgx.Trac
 
 // TraceBatchQuery implements pgx.BatchTracer. It creates a span for the first statement that failed,
 // if the batch has several. A statement that succeeded gets no span. pgx does not report when a
-// statement began, so its span would have no duration. The span of a failed one has none either.
+// statement began, so the span of a statement has no duration.
 func (t *tracer) TraceBatchQuery(ctx context.Context, _ *pgx.Conn, data pgx.TraceBatchQueryData) {
 	if batch, ok := ctx.(*operation); ok && batch.span != nil && !batch.told && data.Err != nil {
 		batch.told = true

@@ -100,16 +100,17 @@ type Record struct {
 	Event     string    `json:"event,omitempty"`
 	// Token is the token that the writer received, or that the reader sent.
 	Token string `json:"token,omitempty"`
-	// Request names the publish request of a Send. Lease is the lease of an Orphan.
+	// Request names the publish request of a Send.
 	Request string `json:"request,omitempty"`
-	Lease   string `json:"lease,omitempty"`
-	Change  Change `json:"change,omitempty"`
+	// Lease is the lease of an Orphan.
+	Lease  string `json:"lease,omitempty"`
+	Change Change `json:"change,omitempty"`
 	// State is the aggregate's content as a string. Any form will do in which equal contents are
 	// equal strings. State is empty if the content was not recorded.
 	State string `json:"state,omitempty"`
-	// Least is the version that a Read demanded. Mode is the mode of the Read. Mode is empty if the
-	// answer had to be at least as fresh as the token.
-	Least   int64   `json:"least,omitempty"`
+	// Least is the version that a Read demanded.
+	Least int64 `json:"least,omitempty"`
+	// Mode is the mode of a Read. It is empty if the answer had to be at least as fresh as the token.
 	Mode    string  `json:"mode,omitempty"`
 	Outcome Outcome `json:"outcome,omitempty"`
 	// Note is for a person.

@@ -36,14 +36,17 @@ type Request struct {
 	hash                      []byte
 }
 
-// NewRequest returns the request, or one error with all violations in found. Before that, it adds a
-// violation of the header to found unless keys is empty or has one valid key. keys has the values
-// of the header. principal is the Scope of a caller. A key belongs to its principal, so other
-// callers may use the same key, and never get its answer. operation names method and path in the
-// same way for all protocols, so that a key holds across protocols. sent has the fields that the
-// caller gave, by their names in REST, with their decoded values. So two requests that differ only
-// in spaces, in the order of fields or in the protocol are the same request. A field that a later
-// release adds does not change the hash of requests without the field.
+// NewRequest returns the request. If there are violations, it returns one error with all of them. These are
+// the violations in found and, if the values of the header are not valid, one of the header. The parameters
+// are:
+//
+//   - principal: the Scope of the caller. A key belongs to its principal, so other callers may use the same
+//     key, and never get its answer.
+//   - operation: the method and the path of REST, for all protocols, so that a key holds across protocols.
+//   - keys: the values of the header, none or one.
+//   - sent: the fields that the caller gave, by their names in REST, with their decoded values. So two
+//     requests that differ only in spaces, in the order of fields or in the protocol are the same request.
+//     A field that a later release adds does not change the hash of requests without the field.
 func NewRequest(principal, operation string, keys []string, sent map[string]any, found problem.Violations) (Request, error) {
 	key := strings.Join(keys, " ") // two keys become one key with a space, which is not allowed
 	invisible := func(c rune) bool { return c < '!' || c > '~' }

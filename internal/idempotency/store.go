@@ -65,7 +65,7 @@ func (s Stored) Found() bool { return s.Response != nil }
 // for another request with its key then sees the other's answer.
 func (r Request) Recall(b *pgx.Batch, answer *Stored) { r.recall(b, "", answer) }
 
-// recall is Recall with a lock of the answer's row.
+// recall is Recall with lock at the end of its query. lock is a clause that locks the answer's row, or empty.
 func (r Request) recall(b *pgx.Batch, lock string, answer *Stored) {
 	if r.key == "" {
 		return

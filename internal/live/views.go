@@ -83,8 +83,8 @@ func (v *views) leave(view chan []byte) {
 	delete(v.open, view)
 }
 
-// stream sends frames as server-sent events. A HEAD request gets the headers only: it would hold a view
-// without a sign that the client has gone, because nothing is written to it.
+// stream sends frames as server-sent events. A HEAD request gets the headers only, and no view. Nothing is
+// written to its client, so stream would not notice that the client has gone, and would keep the view.
 func (v *views) stream(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Cache-Control", "no-store")
 	if r.Method == http.MethodHead {

@@ -15,8 +15,9 @@ var Alerts = slices.Concat(objectiveAlerts, outboxAlerts, inboxAlerts, readModel
 // 99.9 % must meet the objective.
 const budget = 0.001
 
-// An objective says which share of things must be good. bad and all are PromQL expressions that
-// count the bad things and all things in a window. In both, %s stands for the window.
+// An objective is a promise about things such as reads: at most a share of budget of them is bad. bad and all
+// are PromQL expressions that count the bad things and all things in a window. In both, %s stands for the
+// window.
 type objective struct{ bad, all string }
 
 var (
@@ -43,12 +44,13 @@ func (o objective) burns(rate float64, long, short string) string {
 	return fmt.Sprintf("(%s and %s and %s >= 10)", over(long), over(short), fmt.Sprintf(o.bad, long))
 }
 
-// fast and slow use the multi-window burn rates of Google's SRE workbook. fast holds if 2 % of
-// the month's budget is spent in an hour or 5 % in six hours. slow holds if 10 % is spent in a
-// day.
+// fast returns PromQL that holds if 2 % of the month's budget is spent in an hour, or 5 % in six hours. fast
+// and slow use the multi-window burn rates of Google's SRE workbook.
 func (o objective) fast() string {
 	return o.burns(14.4, "1h", "5m") + " or " + o.burns(6, "6h", "30m")
 }
+
+// slow returns PromQL that holds if 10 % of the month's budget is spent in a day.
 func (o objective) slow() string { return o.burns(3, "1d", "2h") }
 
 const (

@@ -1,7 +1,7 @@
 package monitoring
 
-// byService names the lines of queries by services. In Cloud Monitoring the namespace takes its place,
-// which worker pools have, too.
+// byService is the legend of a query whose lines are services. In the boards of Cloud Monitoring, the
+// namespace stands in its place, because a worker pool has no service_name.
 const byService = "{{service_name}}"
 
 var processRows = []Row{

@@ -99,7 +99,7 @@ type Alert struct {
 	// Google says that Expr uses metrics of Google Cloud, which exist in Cloud Monitoring only.
 	Google bool
 	// Instead is an expression on metrics of Google Cloud. It stands in for Expr where nothing
-	// collects the services' metrics. If it is empty, the alert is not there then.
+	// collects the services' metrics. If Instead is empty, there is no such alert there.
 	Instead string
 	// NamedInstances says that Expr needs instances that keep their names when they start again.
 	// Instances of Cloud Run get new names, so Cloud Monitoring has no policy for the alert.

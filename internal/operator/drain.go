@@ -20,9 +20,9 @@ import (
 // poll is the pause between two checks for remaining events.
 var poll = backoff.Policy{Base: 200 * time.Millisecond, Cap: 2 * time.Second}
 
-// drain relays events until no event is left that was committed before and could be sent. Parked
-// events are no failure of the drain, and no page: the next drain would change nothing. Where a
-// job replaces a service, the log line of drained may be the only signal of them.
+// drain relays events until no event is left that was committed before the drain began and could be sent.
+// Parked events do not make the drain fail, because another drain would change nothing. If drains by a job
+// replace the relay of a service, the log line of drained may be the only signal of parked events.
 //
 // After --timeout, the relay has a few seconds for its requests under way, and the count of what is
 // left has its own time limit, so the process ends within 20 seconds more.
@@ -62,9 +62,10 @@ func relayUntilDrained(ctx context.Context, relay *outbox.Relay, pool *pgxpool.P
 	return errors.Join(err, <-ended)
 }
 
-// untilDrained returns when no event is left that was committed before the call and could be sent.
-// Later events do not count: under steady writes there is always one. It continues through an outage
-// of the database, as the relay does. If the outage is at the start, the events until its end count.
+// untilDrained returns when no event is left that was committed before the call and could be sent. Later
+// events do not count: under steady writes there is always one. untilDrained continues through an outage of
+// the database, as the relay does. If the database is away at the call, untilDrained also waits for the events
+// that are committed before the end of the outage.
 func untilDrained(ctx context.Context, events *backlog.Backlog) (err error) {
 	var start backlog.Moment
 	for range poll.Attempts(ctx) {

@@ -64,7 +64,7 @@ func (s *invocation) filterFlags() {
 	s.flags.StringVar(&s.aggregate, "aggregate", "", "")
 }
 
-// parse accepts flags and a number of ids, in any order.
+// parse parses a command line with flags and exactly as many ids as the parameter ids says, in any order.
 func (s *invocation) parse(ids int) error {
 	err := s.parseSigned()
 	switch {

@@ -56,7 +56,7 @@ type resetPlan struct {
 	To     time.Time           `json:"to"`
 	// Window is how far back the subscription can replay messages.
 	Window string `json:"replayable"`
-	// Discards says that messages that were not applied may be given up.
+	// Discards is true if the reset may lose messages that were not applied.
 	Discards bool `json:"discards"`
 }
 

@@ -74,12 +74,13 @@ func (o Owner) Tools() []command.Tool {
 // ReadModel is a service with a read model. The service fills the read model from an owner's
 // events.
 type ReadModel struct {
-	// Subscriptions are the subscriptions that bring the events. OwnerVariable is the environment
-	// variable with the gRPC address of the events' owner.
+	// Subscriptions are the subscriptions that bring the events.
 	Subscriptions []string
+	// OwnerVariable is the environment variable with the gRPC address of the events' owner.
 	OwnerVariable string
-	// Types are the types of the aggregates, and Schema is the schema of their tables.
-	Types  []string
+	// Types are the types of the aggregates in the read model.
+	Types []string
+	// Schema is the schema of the read model's tables.
 	Schema string
 	// Offsets names the checkpoints of the consumer that has them.
 	Offsets checkpoint.Names
@@ -97,8 +98,9 @@ type ReadModel struct {
 type Projections interface {
 	// Handler returns the handler of the consumers.
 	Handler() inbox.Handler
-	// Checks compare each part with its owner. Fillers fill each part with the owner's rows.
+	// Checks compare each part with its owner.
 	Checks() []reconcile.Checker
+	// Fillers fill each part with the owner's rows.
 	Fillers() []backfill.Filler
 }
 

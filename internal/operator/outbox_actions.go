@@ -13,7 +13,7 @@ import (
 	"example.com/lockstep/pkg/eventing/operator/backlog"
 )
 
-// skipTimeout is longer than any wait for the last publish attempt.
+// skipTimeout bounds a skip. It is longer than any wait of a skip for the event's last publish attempt.
 const skipTimeout = 2 * time.Minute
 
 // The notes on a skip for the operator.

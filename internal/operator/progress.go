@@ -8,10 +8,11 @@ import (
 )
 
 const (
-	// progressEvery is the time between two lines in a log. A terminal's bar moves each barEvery.
+	// progressEvery is the time between two lines in a log.
 	progressEvery = 10 * time.Second
-	barEvery      = 200 * time.Millisecond
-	barWidth      = 30
+	// barEvery is the time between two moves of the bar on a terminal.
+	barEvery = 200 * time.Millisecond
+	barWidth = 30
 )
 
 // clearLine makes a terminal remove the rest of the line. The rest may be the end of a longer line

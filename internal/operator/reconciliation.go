@@ -135,9 +135,9 @@ type checking struct {
 
 	checker   reconcile.Checker
 	repairing bool
-	// lost has the rows that the owner does not have or has lost, up to maxListed. losses counts
-	// all of them.
-	lost   []reconcile.Difference
+	// lost has the rows that the owner does not have or has lost, up to maxListed.
+	lost []reconcile.Difference
+	// losses is the number of all rows that the owner does not have or has lost.
 	losses int
 }
 

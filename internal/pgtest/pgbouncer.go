@@ -18,7 +18,8 @@ import (
 const (
 	// bouncerTime bounds the start of a PgBouncer, and its end.
 	bouncerTime = 20 * time.Second
-	// bouncerPort is in the name of its socket. There is one in each directory.
+	// bouncerPort is a part of the name of a PgBouncer's socket. Several PgBouncers can have the same
+	// port, because each has its socket in a directory of its own.
 	bouncerPort = "6432"
 )
 

@@ -71,9 +71,9 @@ type client struct {
 
 	mu sync.Mutex
 	in *backend
-	// owed counts the outstanding answers. started means that a part of a request was sent and
-	// that owed does not count the answer yet.
-	owed    int
+	// owed is the number of answers that the server has yet to send.
+	owed int
+	// started is true if a part of a request was sent, and owed does not count its answer yet.
 	started bool
 }
 

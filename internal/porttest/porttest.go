@@ -76,8 +76,9 @@ func listen(port int) (net.Listener, error) { return net.Listen("tcp", address(p
 
 func address(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
 
-// isFree does not listen at addr: a process that another goroutine starts has a copy of each listener
-// between its fork and its exec. The port could not be used until then, although the listener is closed.
+// isFree reports whether no process listens at addr. It tries to connect, and does not try to listen: between
+// fork and exec, a process that another goroutine starts has a copy of each listener. So the port would stay
+// taken for a moment after isFree has closed its listener.
 func isFree(addr string) bool {
 	dialer := net.Dialer{Timeout: time.Second}
 	conn, err := dialer.Dial("tcp", addr)

@@ -14,8 +14,8 @@ import (
 	"example.com/lockstep/pkg/eventing/txn"
 )
 
-// databaseRetryAfter is about the shortest time that a failover of a managed Postgres
-// or the restart of a pooler takes.
+// databaseRetryAfter is the client's pause after an error of a database that is away. It is about the
+// shortest time that a failover of a managed Postgres or the restart of a pooler takes.
 const databaseRetryAfter = time.Second
 
 // lockedRetryAfter is the client's pause after [txn.ErrLocked] and [txn.ErrBusy].

@@ -72,7 +72,7 @@ func retryAfterSeconds(d time.Duration) string {
 	return strconv.FormatInt(int64((d+time.Second-1)/time.Second), 10)
 }
 
-// domain makes our reasons distinct from those of other services (AIP-193).
+// domain is the domain of an ErrorInfo. It makes our reasons distinct from those of other services (AIP-193).
 const domain = "lockstep"
 
 // GRPCStatus renders the error for gRPC. gRPC also finds this method by itself, so it is enough

@@ -19,7 +19,7 @@ import (
 const (
 	// DefaultPageSize is the size of a page if the client names none.
 	DefaultPageSize = 50
-	// MaxPageSize bounds the cost of one request.
+	// MaxPageSize is the largest size of a page. It bounds the cost of one request.
 	MaxPageSize = 200
 	// maxPageBytes bounds the texts of a page. The whole message with these texts fits into the 4
 	// MiB that every gRPC client accepts by default.

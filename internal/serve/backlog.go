@@ -42,8 +42,8 @@ func closeListener(lis net.Listener, accepted <-chan struct{}) (*backlog, error)
 		<-accepted // otherwise the descriptor might still be open behind the close below
 	}
 	conns := acceptAll(queue)
-	// Directly behind the last accept, this refuses the clients that come meanwhile. A shutdown would
-	// close the listener in the other processes, too.
+	// This closes the queue directly after the last accept, so that later clients are refused at once.
+	// The system call shutdown would close the listener in the other processes, too.
 	err = errors.Join(err, syscall.Close(queue))
 	b.conns = connections(conns)
 	return b, err

@@ -23,9 +23,10 @@ func (s *Server) connContext(ctx context.Context, c net.Conn) context.Context {
 // sends the header as a GOAWAY if the connection is HTTP/2.
 //
 // A GOAWAY drops the calls that the server has not read yet. gRPC's clients send such a call again by
-// themselves, but only once. The balancer of a client may still choose this instance. If its connection
-// got a GOAWAY with the first answer, too, the calls behind that answer would fail. So a connection of
-// HTTP/2 that was accepted while draining gets its GOAWAY when the listener has closed, by shutdown.
+// themselves, but only once. The balancer of a client may choose this instance for the new connection, too.
+// If the new connection also got a GOAWAY with its first answer, the calls that are sent again would be
+// dropped a second time, and fail. So a connection of HTTP/2 that was accepted while draining gets its GOAWAY
+// from shutdown, after the listener has closed.
 func (s *Server) announceDrain(w http.ResponseWriter, r *http.Request) {
 	if !s.health.draining.Load() || r.ProtoMajor == 2 && r.Context().Value(lateKey{}) != nil {
 		return

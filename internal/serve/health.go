@@ -19,8 +19,9 @@ import (
 )
 
 const (
-	// stalledAfter is far above the longest pause of a healthy loop (a backoff, or the wait for a lease to
-	// expire), because the remedy for a loop without heartbeat is a restart of the whole instance.
+	// stalledAfter is the age of a loop's last heartbeat from which the loop counts as stalled. It is far
+	// above the longest pause of a healthy loop (a backoff, or the wait for a lease to expire), because
+	// the remedy for a stalled loop is a restart of the whole instance.
 	stalledAfter = 5 * time.Minute
 	// checkTimeout bounds all checks of one probe together. It is below the period of Cloud Run's
 	// readiness probe.

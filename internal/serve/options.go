@@ -9,8 +9,9 @@ import (
 	"strings"
 )
 
-// defaultUserRate is far above the rate of an application's requests for one person, and a small part
-// of the rate that an instance serves, so that one user cannot crowd out the others.
+// defaultUserRate is the default of Options.UserRate. It is far above the rate of an application's requests
+// for one person, and a small part of the rate that an instance serves, so that one user cannot crowd out
+// the others.
 const defaultUserRate = 100
 
 // Options are the limits of a service that its operator chooses. The zero value does not limit

@@ -41,11 +41,11 @@ type ownCall struct {
 	w   http.ResponseWriter
 }
 
-// enter adds a call. If there are too many calls, enter ends the context of the oldest call with
-// errReplaced. A new call is never refused, so that a stranger with open calls cannot keep the health
-// check of a proxy out. A call whose client reads nothing waits for the client and does not end. So if
-// there are too many calls of this kind, enter breaks the answer of the oldest off. The handler calls
-// leave before it returns, because w is not valid later.
+// enter adds a call. A new call is never refused, so that a stranger with open calls cannot keep the health
+// check of a proxy out. If at least maxOwn other calls are under way, enter tells the oldest of those that
+// were not told before to end: it ends the context with errReplaced. A call whose client reads nothing waits
+// for the client and does not end. So if 2*maxOwn calls have not ended, enter also breaks the answer of the
+// oldest off. The handler calls leave before it returns, because w is not valid later.
 func (o *own) enter(end context.CancelCauseFunc, w http.ResponseWriter) (leave func()) {
 	call := &ownCall{end, w}
 	o.mu.Lock()

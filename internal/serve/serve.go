@@ -9,7 +9,8 @@
 // decoded, the fault is the client's. The answer is then INVALID_ARGUMENT and names "request" or
 // "body". A stream of gRPC's own services (health, reflection) gets 55 seconds, and a unary call to
 // them 5 seconds. At most 8 such streams and 8 such calls are under way at once: a further one takes
-// the place of the oldest, which gets RESOURCE_EXHAUSTED. At most 8 more have not ended yet. Each user has a rate (see [Options]).
+// the place of the oldest, which gets RESOURCE_EXHAUSTED. While clients do not read these answers, up to 8
+// more streams and 8 more calls have not ended yet. Each user has a rate (see [Options]).
 //
 // A request reaches its handler only through its [Guard], which is the same on both transports.
 // Without a valid identity the answer is 401 (UNAUTHENTICATED). If the rule of the operation
@@ -55,7 +56,8 @@ import (
 )
 
 const (
-	// defaultLinger covers the time that a load balancer needs to notice the drain.
+	// defaultLinger is the default of Server.Linger. It covers the time that a load balancer needs to
+	// notice the drain.
 	defaultLinger = 2 * time.Second
 	// shutdownTimeout bounds the stop of the server. Together with defaultLinger it takes up to 6
 	// of the 10 seconds between SIGTERM and the kill. The other 4 are left for the relay's
@@ -71,11 +73,12 @@ const (
 
 	readHeaderTimeout = 5 * time.Second
 	readTimeout       = 30 * time.Second
-	// idleTimeout is above the 600 s after which Google's front ends close an idle connection. Otherwise
-	// the front end could reuse a connection that the server is closing.
+	// idleTimeout is the time after which the server closes an idle connection. It is above the 600 s
+	// after which Google's front ends close one. Otherwise a front end could reuse a connection that the
+	// server is closing.
 	idleTimeout = 620 * time.Second
-	// maxHeaderBytes has room for an identity token of 8 KiB and consistency tokens of 4 KiB, with the
-	// headers of browsers and proxies.
+	// maxHeaderBytes bounds the headers of a request. There is room for an identity token of 8 KiB and
+	// consistency tokens of 4 KiB, with the headers of browsers and proxies.
 	maxHeaderBytes = 32 << 10
 	// maxBodyBytes bounds a REST body. A video of 10,500 characters, each escaped as a surrogate pair, has
 	// 126 KB. Four texts of 4,000 have 192 KB: `make aggregate` takes at most four (see maxMessageBytes).

@@ -15,8 +15,9 @@ const (
 	// stranger may open connections with up to maxStreams requests each. Cloud Run sends an instance at
 	// most twice as many requests as maxStrangers.
 	maxStrangers = 500
-	// maxProbes is the same bound for health, readiness and metrics, so that strangers cannot keep a
-	// platform from its probes. It has no effect if the probes have a port of their own.
+	// maxProbes bounds the answers of health, readiness and metrics that are under way, apart from
+	// maxStrangers. So strangers cannot keep a platform from its probes. It has no effect if the probes
+	// have a port of their own.
 	maxProbes = 50
 	// strangerTime bounds the time of an answer to a stranger, which is short.
 	strangerTime = 5 * time.Second

@@ -45,9 +45,9 @@ func (a *answer) WriteHeader(status int) {
 	a.ResponseWriter.WriteHeader(status)
 }
 
-// Flush implements http.Flusher. grpc-go calls it before a message, to send the headers, only if there
-// will be no message. Headers with metadata of a handler are sent then, because a client finds them in
-// headers only.
+// Flush implements http.Flusher. If grpc-go calls it before anything was written, there will be no message,
+// and grpc-go wants to send the headers before the trailers. Flush then sends nothing, unless a handler has
+// set metadata. A client finds this metadata in headers only, so Flush sends the headers.
 func (a *answer) Flush() {
 	if !a.begun && !hasMetadata(a.Header()) {
 		return

@@ -34,8 +34,8 @@ func (u *unread) connContext(ctx context.Context, c net.Conn) context.Context {
 }
 
 // state is the ConnState of [http.Server]. A connection of HTTP/2 is idle before its first request,
-// so state removes it from unread. That is safe, because a connection that ends by GOAWAY drops no
-// request.
+// so state removes it from unread. That is safe, because a connection of HTTP/2 ends by a GOAWAY, after
+// which a client sends again the requests that the server has not read.
 func (u *unread) state(c net.Conn, now http.ConnState) {
 	switch now {
 	case http.StateNew:

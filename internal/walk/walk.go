@@ -46,12 +46,14 @@ type Step struct {
 	// Source is the source of the answer. It is the projection or the owner.
 	Source string `json:"source"`
 
-	// The times of the write and of the read, from the earliest to the latest. The outbox, the
-	// broker, the projection and this process record one time each, in this order.
+	// CommittedAt is the time of the write, from the outbox.
 	CommittedAt time.Time `json:"committed_at"`
+	// PublishedAt is the broker's time of the event's message, from the inbox.
 	PublishedAt time.Time `json:"published_at"`
-	AppliedAt   time.Time `json:"applied_at"`
-	ReadAt      time.Time `json:"read_at"`
+	// AppliedAt is the time at which catalog applied the event, from the projection.
+	AppliedAt time.Time `json:"applied_at"`
+	// ReadAt is the time of the answer to the read, by the clock of this process.
+	ReadAt time.Time `json:"read_at"`
 	// ReadStatus is the status of the read: 410 for a deleted video.
 	ReadStatus int `json:"-"`
 }

@@ -25,9 +25,9 @@ type timed struct {
 	visible metric.Float64Histogram
 
 	mu sync.Mutex
-	// applied has the occurred_at of each version of the canary that the last transaction with such
-	// versions has applied. applied is empty again once that transaction has committed. Only one
-	// such transaction runs at a time, as for each aggregate.
+	// applied has the occurred_at of the versions of the canary that the running transaction has
+	// applied, or the last one, if that was rolled back. Committed empties applied. Only one
+	// transaction at a time applies versions of the canary, because they are of one aggregate.
 	applied []time.Time
 }
 

@@ -34,9 +34,11 @@ type countedReader struct {
 
 // counted returns the reader for an answer to caller. one is nil for a list, which may show any
 // video. The positions of users for whom the caller may not act do not count. Otherwise, the answer
-// to a forged token would tell whether another user has an engagement. An engagement says that its
-// video exists, so counted requires the first version of one if the token names no version of it. That
-// version is of no epoch, so an owner that does not know the video has the last word.
+// to a forged token would tell whether another user has an engagement.
+//
+// A video with an engagement exists. So if the token has such an engagement and no version of the video,
+// counted makes one require version 1, without an epoch. If the owner does not know the video, its answer
+// still counts, because the owner's epoch is later than none.
 func (s *Service) counted(caller auth.Principal, required consistency.Requirement, one *videoQuery) *countedReader {
 	r := &countedReader{engagementView: engagementView{s, caller}, one: one}
 	r.required = required.OfType(engagementType).Filter(func(id string) bool {
@@ -95,7 +97,8 @@ type countedQuery struct {
 	consistency.Query
 
 	reader *countedReader
-	// ownersOnly says that the videos must be the owner's, whatever the projection has.
+	// ownersOnly is true if the reader requires full consistency. The videos must then come from the
+	// owner, even if the projection has all that is required.
 	ownersOnly bool
 }
 
@@ -129,7 +132,7 @@ func (q countedQuery) FetchFromOwner(ctx context.Context) error {
 	}
 	switch {
 	case err != nil && uncounted != nil && !errors.Is(uncounted, consistency.ErrAhead):
-		return uncounted // it says that the owner is away; the time that it took may have made err
+		return uncounted // this error names the cause, an owner that is away; err may only say that no time was left
 	case err != nil || q.hidesCounters():
 		return err
 	}

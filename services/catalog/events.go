@@ -42,8 +42,8 @@ func isCanonical(id string) bool {
 	return err == nil && parsed.String() == id
 }
 
-// named returns an error unless isID accepts each id. A dead letter has the id that its producer
-// wrote. The error is permanent, because no later answer of the owner makes such an id right.
+// named returns an error unless isID accepts each id. An id may be any text, because a dead letter has the
+// id that its producer wrote. The error is permanent, because no later answer of the owner makes the id right.
 func named(ids []string, isID func(string) bool) error {
 	for _, id := range ids {
 		if !isID(id) {

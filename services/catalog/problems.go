@@ -8,15 +8,18 @@ import (
 	"example.com/lockstep/pkg/eventing/consistency"
 )
 
-// awayRetryAfter and busyRetryAfter are the pauses that clients are asked to make. awayRetryAfter is for
-// an owner that cannot be asked. A restarted owner is back after two failed calls: one ends with
-// consistency.FetchTimeout, one is refused. After too many readers or searches, places are free sooner.
+// awayRetryAfter and busyRetryAfter are durations, for which a client is asked to wait before it tries again.
+// awayRetryAfter is for an owner that cannot be asked. A restarted owner is back after two failed calls: one
+// ends with consistency.FetchTimeout, one is refused. busyRetryAfter is for too many readers or searches.
+// It is shorter, because some of them end sooner.
 const awayRetryAfter, busyRetryAfter = 2 * time.Second, time.Second
 
-// notTakenRetryAfter is for a row that the database refuses. A person has to act.
+// notTakenRetryAfter is a duration, for which a client is asked to wait if the database refuses the owner's
+// row (consistency.ErrNotTaken). It is long, because a person has to act.
 const notTakenRetryAfter = 30 * time.Second
 
-// refuseFullyConsistent adds a violation to found if required is for single reads only. It is for lists.
+// refuseFullyConsistent adds a violation to found if required is fully consistent. Only a read of one row can
+// be fully consistent, so the lists call refuseFullyConsistent.
 func refuseFullyConsistent(required consistency.Requirement, found *problem.Violations) {
 	if invalid, ok := errors.AsType[*consistency.InvalidRequestError](required.RejectFullyConsistent()); ok {
 		found.Require(false, invalid.Field, invalid.Detail)

@@ -19,10 +19,11 @@ import (
 )
 
 const (
-	// digestTimeout is longer than the owner's own limit, because the owner's error says more than
-	// a timeout.
+	// digestTimeout bounds one call to the owner. It is longer than the owner's own limit, because the
+	// owner's error says more than a timeout.
 	digestTimeout = 15 * time.Second
-	// digestAttempts is enough for the restart of an instance of the owner.
+	// digestAttempts is the most calls that digest makes. It is enough for the restart of an instance
+	// of the owner.
 	digestAttempts = 5
 )
 

@@ -45,8 +45,9 @@ type Config struct {
 	InboxRetention time.Duration
 	// EngagementStart is where the consumer of engagements begins.
 	EngagementStart Start
-	// Deployment names the deployment that the process belongs to, which seeks once; the
-	// checkpoints name it as their writer. Empty outside of Cloud Run.
+	// Deployment is the name of the deployment that the process belongs to. All processes of a
+	// deployment together make one seek when they start. The checkpoints name the deployment as their
+	// writer. Outside of Cloud Run Deployment is empty, unless a flag sets it.
 	Deployment string
 	// CheckInterval is the time from the start of one check of the projections against their owner
 	// to the start of the next check. Zero means that there are no checks.
@@ -55,7 +56,7 @@ type Config struct {
 
 // ReadEnvironment sets the fields that come from environment variables. It reports missing and
 // invalid variables to r.
-// A Deployment that is set already stays.
+// If c.Deployment is set already, it stays.
 func (c *Config) ReadEnvironment(r *command.Environment) {
 	r.Required("VIDEO_SERVICE_ADDR")
 	c.VideoServiceAddr = r.HostPort("VIDEO_SERVICE_ADDR", "")

@@ -19,10 +19,12 @@ var claimCheckSQL string
 // instance holds it. from is the id at which the check continues. A new check begins at start. No
 // check is due while a backfill of the type is under way, because rows that are not filled yet
 // would set off the alarm for a wrong read model. A backfill that was cut off prevents checks for a
-// day after its start. If a lease ends later than checkLease from now, the clock was set back after
-// the lease was written, and the lease does not count. Neither does the start or the end of a check
-// that is in the future: with it no check would be due until then, and checkAge would not grow. A
-// backfill that began in the future prevents checks only while its lease is of the present.
+// day after its start.
+//
+// A stored time may be in the future if the clock was set back. A lease does not count if it ends later than
+// checkLease from now. The start or the end of a check does not count if it is in the future: otherwise no
+// check would be due until then, and checkAge would not grow. A backfill with a start in the future prevents
+// checks only while it has a lease that ends within a day.
 func claimCheck(ctx context.Context, db bounded.Pool, aggregateType, start string, holder uuid.UUID, interval time.Duration,
 ) (from string, due bool, err error) {
 	_, err = db.Statement("claim check",

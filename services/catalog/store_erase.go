@@ -33,7 +33,8 @@ func (t userTable) count(ctx context.Context, db bounded.Pool, user uuid.UUID) (
 	return n, err
 }
 
-// countCopy counts the same in the copy of a rebuild. Without a rebuild the result is 0.
+// countCopy counts a user's rows that are not tombstones, in the copy of a rebuild. Without a rebuild the
+// result is 0.
 func (t userTable) countCopy(ctx context.Context, db bounded.Pool, user uuid.UUID) (n int64, err error) {
 	statement := t.sql(`SELECT count(*) FROM {copy} WHERE {user} = $1 AND deleted_at IS NULL`)
 	err = db.Statement("count "+t.name+" in the copy", statement, user).Scan(ctx, &n)
@@ -43,10 +44,12 @@ func (t userTable) countCopy(ctx context.Context, db bounded.Pool, user uuid.UUI
 	return n, err
 }
 
-// deleteCopies deletes a user's rows in the copy of a rebuild that are tombstones in the served table. It writes these
-// tombstones once more, and the mirror of the rebuild copies them. The copy has such rows if the served table
-// was the copy before, and has the deletion from the owner: its event then had no effect any more. Rows whose lock
-// another transaction holds stay.
+// deleteCopies deletes rows of a user in the copy of a rebuild. These are the rows whose counterparts in the
+// served table are tombstones. deleteCopies writes the tombstones to the served table once more, and the
+// rebuild's trigger copies them. The copy lacks a deletion if the exchange has made it out of the table that
+// was served before, and the new served table got the tombstone from the owner's rows: the event of the
+// deletion then changed nothing, so the trigger copied nothing. If another transaction has locked one of the
+// rows, deleteCopies stops, and returns nil.
 func (t userTable) deleteCopies(ctx context.Context, db bounded.Pool, user uuid.UUID) error {
 	left, err := t.countCopy(ctx, db, user)
 	for ; err == nil && left > 0; left -= copyBatch {

@@ -104,9 +104,9 @@ func (a videos) Upsert(ctx context.Context, tx pgx.Tx, steps []inbox.Step[Video]
 		column(steps, func(v Video) *time.Time { return v.PublishedAt }))
 }
 
-// listVideos returns q's page and, if there is one, the next video behind it. The highest id comes
-// first. That video is the newest, because ids are UUIDs of version 7. reached counts the positions in
-// wanted that the projection has reached in the snapshot of the page.
+// listVideos returns q's page and, if there is one, the next video behind it. The videos are in descending
+// order of their ids. That is newest first, because ids are UUIDs of version 7. reached counts the positions
+// in wanted that the projection has reached in the snapshot of the page.
 //
 // A title search runs in the scope of all tenants, and has a condition on the tenant instead. The
 // reason is that ILIKE is not leakproof. So under row-level security Postgres could not use the
@@ -146,15 +146,18 @@ func listVideos(ctx context.Context, db *pgxpool.Pool, q Query, before uuid.UUID
 // index. That takes the database some 15 ms. If one title in a hundred matches, the page is full by then.
 const searchedFirst = 5000
 
-// searchSQL selects the videos from a list whose title matches. The best plan depends on how many titles
-// match. A common text soon fills the page in the order of the page, and the trigram index would
-// find a great part of all titles, of all tenants. For a rare text only the trigram index is fast. The planner
-// cannot tell, because under row-level security it has no statistics for ILIKE. So the statement
-// reads a bounded number of videos in the order of the page. If they do not fill the page, and there are more, it
-// selects from all of them without an order and without a limit, so that no plan relies on a page
-// that is soon full. The worst case is a text that many titles have, and that few of the first titles
-// have. With a million matching titles, a search takes one second of its ten. page has the order of first
-// without an ORDER BY. So Postgres reads no more of first than it needs.
+// searchSQL returns the statement that selects those videos of a list whose titles match. The best plan
+// depends on how many titles match. For a common text, the first videos of the list soon fill the page, and
+// the trigram index would find a great part of all titles, of all tenants. For a rare text, only the trigram
+// index is fast. The planner cannot know which case it is, because under row-level security it has no
+// statistics for ILIKE.
+//
+// So the statement reads the first searchedFirst videos of the list, and fills the page from them. If they
+// do not fill the page, and the list is longer, it selects from the whole list without an order and without
+// a limit. Then no plan can rely on a page that is soon full. The worst case is a text that many titles
+// have, but few of the first titles. With a million matching titles, a search takes one second of its ten.
+// In the statement, page has no ORDER BY, because it keeps the order of first. So Postgres reads no more of
+// first than it needs.
 func searchSQL(from, matches string) string {
 	return fmt.Sprintf(`
 		WITH first AS MATERIALIZED (

@@ -32,8 +32,8 @@ const (
 	checkLease = 5 * time.Minute
 	// sayRebuild is the pause between two log lines of an instance about an open rebuild.
 	sayRebuild = 24 * time.Hour
-	// watchTimeout bounds each statement. The exchange of a rebuild locks the copies for a moment, and the
-	// query for an open rebuild waits for it.
+	// watchTimeout bounds each statement of a watch. It is longer than the exchange of a rebuild locks the
+	// copies, because the query for an open rebuild waits for that lock.
 	watchTimeout = 10 * time.Second
 	// maxCheckLines bounds the log lines of one check, since each row may differ.
 	maxCheckLines = 100
@@ -64,9 +64,10 @@ type watch struct {
 	// last has, by aggregate type, the time when the last complete check ended, in any instance.
 	// Before the first check is complete, it has the time when that check began.
 	last map[string]time.Time
-	// rebuilds is 1 while a rebuild is open, and said is the time of the last log line about it.
+	// rebuilds is the number of open rebuilds, 0 or 1.
 	rebuilds int64
-	said     time.Time
+	// said is the time of the last log line about an open rebuild.
+	said time.Time
 }
 
 func newWatch(db *pgxpool.Pool, checks []reconcile.Checker, interval time.Duration, log *slog.Logger, heartbeat func()) *watch {

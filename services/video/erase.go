@@ -49,9 +49,9 @@ func NewErasure(db *pgxpool.Pool, o erasure.Options) *Erasure {
 // This principal may act for every user of the tenant.
 func eraser(tenant string) auth.Principal { return auth.Principal{Kind: auth.Everyone, Tenant: tenant} }
 
-// Owned returns the aggregates in ids that belong to the user. kind is their type. Of a type that
-// the service does not have, none does. For videos, Owned leaves out ids that are not UUIDs, because
-// the audit table also has ids that came from no event.
+// Owned returns the aggregates in ids that belong to the user. kind is the type of all of them. If the
+// service does not have this type, Owned returns none. For videos, Owned leaves out ids that are not UUIDs,
+// because the audit table also has ids that came from no event.
 func (e *Erasure) Owned(ctx context.Context, kind string, ids []string) (owned []string, err error) {
 	if kind == engagementType {
 		return e.ownedEngagements(ids), nil
@@ -96,8 +96,8 @@ func (e *Erasure) Find(ctx context.Context) ([]erasure.Found, error) {
 	}, err
 }
 
-// Erase removes the data that Find counts. It calls erased after each row. Events that are not
-// published within Wait keep their content and their order, and Find counts them afterwards.
+// Erase removes the data that Find counts. It calls erased after each row. Events that are not published
+// within e.Wait keep their content and their order, and Find counts them afterwards.
 func (e *Erasure) Erase(ctx context.Context, _ audit.Actor, erased func()) error {
 	limit := rate.NewLimiter(rate.Inf, 1)
 	if e.Rate > 0 {
@@ -149,7 +149,7 @@ func (e *Erasure) deleteVideos(ctx context.Context, eraser auth.Principal, remov
 // removeAll removes the rows of all pages. After the last page it lists again from the start, until
 // a whole list is empty, because rows may be added meanwhile. Within a list each page begins behind
 // the page before it. If each page began at the start, its query would have to pass the tombstones
-// of all pages before. A page has the time limit of a statement, as the removal of a row has its own.
+// of all pages before. A call of list has the time limit eraseTimeout. A call of remove has its own limit.
 func removeAll[T any](
 	ctx context.Context, list func(ctx context.Context, token string) ([]T, string, error), remove func(T) error,
 ) error {
@@ -182,9 +182,9 @@ func removeAll[T any](
 // published.
 var publishing = backoff.Policy{Base: 100 * time.Millisecond, Cap: 5 * time.Second}
 
-// forgetEvents removes the content of the user's published events. It does so again and again until
-// no event waits to be published, or until Wait has passed. It then returns nil, and Find counts the
-// events that still wait.
+// forgetEvents removes the content of the user's published events. It does so again and again until none of
+// the user's events waits to be published, or until e.Wait has passed. It then returns nil, and Find counts
+// the events that still wait.
 func (e *Erasure) forgetEvents(ctx context.Context) error {
 	end := time.Now().Add(e.Wait)
 	for range publishing.Attempts(ctx) {

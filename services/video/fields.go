@@ -23,7 +23,8 @@ type Video struct {
 	aggregate.Revision
 }
 
-// The limits keep an event far under outbox.MaxPayloadBytes.
+// These are the most characters of a title, of a description, and of the reason of a deletion. The limits
+// keep an event far under outbox.MaxPayloadBytes.
 const (
 	maxTitle       = 500
 	maxDescription = 10_000

@@ -39,7 +39,8 @@ type grpcBody interface {
 	GetPublishedAt() *timestamppb.Timestamp
 }
 
-// fromGRPC reads the fields. It checks the fields that given names.
+// fromGRPC returns a video with the fields of b. If given names published_at, fromGRPC checks the time, and
+// adds a fault to found. Service checks the other fields.
 func fromGRPC(b grpcBody, given []string, found *problem.Violations) Video {
 	v := Video{Title: b.GetTitle(), Description: b.GetDescription(), DurationSeconds: b.GetDurationSeconds()}
 	if t := b.GetPublishedAt(); t != nil && slices.Contains(given, "published_at") {

@@ -37,7 +37,7 @@ func (s *Service) GetMany(ctx context.Context, ids []string) ([]Video, aggregate
 
 // Filter selects the videos of a list.
 type Filter struct {
-	UploaderID uuid.NullUUID // not valid is every uploader
+	UploaderID uuid.NullUUID // if it is not valid, the videos of every uploader are selected
 }
 
 // uploadedBy selects the videos of one uploader. uuid.Nil is an uploader without videos.

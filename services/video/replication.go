@@ -13,8 +13,8 @@ import (
 	"example.com/lockstep/services/video/aggregate"
 )
 
-// turnWait is how long a caller waits for its turn. That is long compared with a turn, because one
-// call for rows takes some tens of milliseconds.
+// turnWait is the longest time that a caller waits for its turn (see replicationServer.turn). That is long
+// compared with a turn, because one call for rows takes some tens of milliseconds.
 const turnWait = 2 * time.Second
 
 // replicationServer is the ReplicationService of proto/video/replication/v1. This file has the
@@ -22,8 +22,9 @@ const turnWait = 2 * time.Second
 type replicationServer struct {
 	replicationv1.UnimplementedReplicationServiceServer
 	owner services
-	// turn belongs to one caller at a time, for a digest or a list. So checks and backfills
-	// together hold at most one of the connections that requests share.
+	// turn has one place. A call that lists or digests rows takes this place, and the next such call
+	// waits for it. So checks and backfills together hold at most one of the connections that
+	// requests share.
 	turn chan struct{}
 }
 
@@ -64,9 +65,9 @@ func (s replicationServer) ListVideoRows(
 	}, nil
 }
 
-// await waits for the caller's turn. If await returns no error, the caller must call leave, which
-// ends the turn. If the turn does not come within turnWait, the error asks the caller to retry. So
-// a caller that has gone away is not served before the callers that still wait.
+// await waits for the place in s.turn. If await returns no error, the function that called it must call
+// leave, which gives the place back. If the place is not free within turnWait, await returns an error that
+// asks the client to retry. So a client that has gone away soon stops waiting in front of the others.
 func (s replicationServer) await(ctx context.Context) (leave func(), err error) {
 	long := time.NewTimer(turnWait)
 	defer long.Stop()

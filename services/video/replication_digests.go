@@ -55,9 +55,8 @@ func (s replicationServer) ListRowDigests(
 	return resp, nil
 }
 
-// enter returns the table that d names, after it has waited for the request's turn. Only one
-// request at a time may list or digest rows. If enter returns no error, the function that called
-// enter must then call leave, which ends the turn.
+// enter returns the table that d names, after it has waited for the request's turn, as await does. If enter
+// returns no error, the function that called it must call leave, which ends the turn.
 func (s replicationServer) enter(
 	ctx context.Context, d *replicationv1.Definition,
 ) (table *reconcile.Table, leave func(), err error) {
@@ -73,8 +72,8 @@ func definition(d *replicationv1.Definition) reconcile.Definition {
 	return reconcile.Definition{Encoding: d.GetEncoding(), Fields: d.GetFields()}
 }
 
-// incomparable returns the error for the caller. If the request has caused err, that error is a
-// problem whose text the caller sees. Otherwise it is err.
+// incomparable returns the error that the client gets for err. If the request has caused err, this is a
+// problem with the text of err, which the client sees. Otherwise it is err itself.
 func incomparable(err error) error {
 	switch {
 	case errors.Is(err, reconcile.ErrDefinition):

@@ -15,7 +15,9 @@ import (
 	"example.com/lockstep/services/video/aggregate"
 )
 
-// A field's column has the field's name.
+// own, columns and selected are lists of columns, which have the names of the fields. own are the columns
+// that only videos have, with a comma at the end. columns are all columns of the table. selected are the
+// columns that a query reads into a Video. placeholders are the arguments for columns.
 var (
 	own          = "video_id, " + strings.Join(creation, ", ") + ", "
 	columns      = own + aggregate.RevisionColumns

@@ -14,13 +14,14 @@ import (
 // for milliseconds only.
 const eraseBatch = 500
 
-// eraseTimeout bounds a statement that selects or counts. The database cancels one after 15
-// seconds. A database that does not answer cancels none.
+// eraseTimeout is the time limit of a statement that selects or counts. The database cancels such a
+// statement after 15 seconds. The longer eraseTimeout is for a database that does not answer.
 const eraseTimeout = 30 * time.Second
 
 // selectUploads selects the next ids of a user's videos behind a given id, including tombstones, which
-// have an index of their own. OFFSET 0 keeps the planner from reading all videos in the order of their
-// ids, in the hope that many are the user's. The index has a user's videos in the order of tenants.
+// have an index of their own. The index of the other videos has those of a user in the order of tenants,
+// and not of ids. So the planner may prefer to read all videos in the order of their ids, in the hope that
+// many are the user's. OFFSET 0 prevents that.
 const selectUploads = `
 	SELECT video_id::text FROM (
 		(SELECT video_id FROM (

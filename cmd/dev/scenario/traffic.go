@@ -28,8 +28,9 @@ const (
 // A burst makes 2,000 events: one for each version of each video.
 const burstVideos, burstVersions = 200, 10
 
-// A backlog has 4,000 events. It leaves faster than it was written, because 1,000 writes a second take more
-// than two processors, but in more than the two seconds over which the page computes its rates.
+// A backlog has 4,000 events. To publish them takes less time than to write them, because 1,000 writes a
+// second take more than two processors. But it takes more than two seconds, so that the page shows the rate:
+// the page computes rates over two seconds.
 const backlogVideos, backlogVersions = 400, 10
 
 // maxVideos is the maximum number of videos of one load. It also bounds the size of the queries

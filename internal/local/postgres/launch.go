@@ -170,8 +170,9 @@ func Forget() {
 	}
 }
 
-// environment is small on purpose. The caller's PG* variables must not reach the server, and macOS
-// refuses to start a server without a locale.
+// environment returns the environment of the server's programs. It has only the two variables that they
+// need. The PG* variables of this process must not reach the server, and macOS refuses to start a server
+// without a locale.
 func environment() []string {
 	return []string{"LC_ALL=C", "PATH=" + os.Getenv("PATH")}
 }

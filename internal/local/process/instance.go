@@ -17,14 +17,15 @@ const (
 	// SIGTERM.
 	endTime = 15 * time.Second
 	// inherited is the file descriptor of the listener in the service. It is the first descriptor
-	// after stdin, stdout and stderr. parent is the one of a pipe that ends with the parent process.
+	// after stdin, stdout and stderr.
 	inherited = 3
-	parent    = 4
+	// parent is the file descriptor of Instance.lives in the service.
+	parent = 4
 )
 
-// Listener returns the inherited listener. The process of the service calls it. From then on the process
-// ends with its parent, as Linux has it for [Start]. Elsewhere it would go on after a parent that was
-// killed, and keep the port.
+// Listener returns the inherited listener. The process of a service calls it. From then on this process ends
+// when its parent ends, on every system (for [Start] only Linux does that). Otherwise the process would go on
+// after its parent was killed, and keep the port.
 func Listener() (net.Listener, error) {
 	go func() {
 		_, _ = io.Copy(io.Discard, os.NewFile(parent, "parent")) // until the parent has ended
@@ -65,7 +66,8 @@ type State struct {
 type Instance struct {
 	command  Command
 	listener *os.File
-	// The service reads lives. Nothing is ever written to alive, which closes when this process ends.
+	// lives and alive are the two ends of a pipe. The service reads from lives. Nothing is written to
+	// alive. When this process ends, alive closes, and the service reads the end of the pipe.
 	lives, alive *os.File
 	failed       chan error
 

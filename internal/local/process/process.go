@@ -1,10 +1,9 @@
 // Package process runs a server program that must not outlive this process.
 //
 // On Linux the kernel ends the child when this process ends, even by SIGKILL. On other systems the
-// child ends only if this process calls [Process.Stop] before it exits, or if it is the service of an
-// [Instance]. A child has a process group
-// of its own, so only this process receives a Ctrl-C in the terminal. This process then stops its
-// children when nothing needs them any more.
+// child ends only if this process calls [Process.Stop] before it exits, or if the child is the service
+// of an [Instance]. A child has a process group of its own, so only this process receives a Ctrl-C in
+// the terminal. This process then stops its children when nothing needs them any more.
 //
 // An [Instance] is a service whose process may be replaced by another one.
 package process

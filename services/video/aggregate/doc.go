@@ -19,13 +19,14 @@
 //	write                      lock                             waits for
 //	of a row with a new id     none                             a concurrent duplicate with its idempotency key
 //	of a row that exists       the row, by SELECT … FOR UPDATE  another write of the row
-//	of a row that the caller   an advisory lock on its name:    another write with that name; another row that
-//	names, and that may not    there may be no row to lock      the write reads is not locked
+//	of a row that the caller   an advisory lock on its name:    another write with that name
+//	names, and that may not    there may be no row to lock
 //	exist yet
 //
-// The event and the answer are inserted under that lock. So writes of different rows never wait for each
-// other, but for the turns of [txn.Writer] in a database that is slow. A write waits 2 seconds in all, and
-// fails with [txn.ErrLocked] or [txn.ErrBusy] then.
+// A write does not lock the other rows that it reads. The event and the answer are inserted under
+// the write's lock. So writes of different rows never wait for each other, except for the turns of
+// [txn.Writer] if the database is slow. After 2 seconds of waiting in all, a write fails with
+// [txn.ErrLocked] or [txn.ErrBusy].
 //
 // Files:
 //

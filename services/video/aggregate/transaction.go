@@ -141,9 +141,10 @@ func writeInEpoch[T any](
 	return result, t, err
 }
 
-// replay returns the answer that another transaction has stored. It waits for no row, so it has no name. The
-// answer gets the present epoch, which replay reads again. The present epoch is right even after a restore.
-// Keys and rows are restored together, so if an answer is stored, its write is stored, too.
+// replay returns the answer that another transaction has stored. It waits for no lock, so it passes no name
+// to [txn.Writer.Write]. The answer gets the present epoch, which replay reads again. The present epoch is
+// right even after a restore: keys and rows are restored together, so if an answer is stored, its write is
+// stored, too.
 func replay[T any, P rowOf[T]](ctx context.Context, w *Writer, caller auth.Principal, r idempotency.Request) (Result[T], error) {
 	result := Result[T]{Replayed: true}
 	w.epoch.Forget()

@@ -54,12 +54,12 @@ var readModel = operator.ReadModel{
 
 func main() { os.Exit(service().Main()) }
 
-// leastRetention is a day longer than a subscription keeps messages by default. While a
-// subscription keeps a message, the message may be delivered again, and the inbox must still know
-// its event.
+// leastRetention is the smallest value of the flag -inbox-retention. It is a day longer than a subscription
+// keeps messages by default. While a subscription keeps a message, the message may be delivered again, and
+// the inbox must still know its event.
 const leastRetention = 8 * 24 * time.Hour
 
-// retention is the value of a flag. The value must be at least leastRetention.
+// retention is the value of the flag -inbox-retention, which is at least leastRetention.
 type retention time.Duration
 
 func (r *retention) String() string { return time.Duration(*r).String() }

@@ -43,7 +43,7 @@ var owner = operator.Owner{
 	Erasure: func(db *pgxpool.Pool, o erasure.Options) erasure.Eraser { return video.NewErasure(db, o) },
 }
 
-// canaryInterval is the value of a flag. It is 0, or from one second to canary.MaxSeconds.
+// canaryInterval is the value of the flag -canary-interval. It is 0, or from one second to canary.MaxSeconds.
 type canaryInterval time.Duration
 
 func (c *canaryInterval) String() string { return time.Duration(*c).String() }
