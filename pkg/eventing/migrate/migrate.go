@@ -173,7 +173,7 @@ func (s Schema) Up(ctx context.Context, adminURL string, log *slog.Logger) error
 	})
 }
 
-// explain adds to the error of a lock that did not come in time what an operator has to do.
+// explain adds advice for an operator to the error of a migration that did not get a lock in time.
 func explain(err error) error {
 	const lockNotAvailable = "55P03"
 	if pg, ok := errors.AsType[*pgconn.PgError](err); ok && pg.Code == lockNotAvailable {
@@ -194,7 +194,8 @@ func (s Schema) refuse(ctx context.Context, db *sql.DB, p *goose.Provider) error
 	return fmt.Errorf("%w: end it with `%s rebuild finish`, and migrate again", ErrRebuild, s.Name)
 }
 
-// provider creates the schema first, because goose keeps its table there.
+// provider returns goose's provider of the migrations of s. First it creates the schema, because goose
+// keeps its table there.
 func (s Schema) provider(ctx context.Context, db *sql.DB) (*goose.Provider, error) {
 	files, err := s.files()
 	if err != nil {
@@ -223,8 +224,9 @@ func (s Schema) lockID() int64 {
 	return int64(h.Sum64())
 }
 
-// create sends both statements as one simple query, which is one transaction. The lock is needed
-// because CREATE SCHEMA IF NOT EXISTS fails when two sessions create the schema at once.
+// create creates the schema unless it exists. The lock is needed because CREATE SCHEMA IF NOT EXISTS
+// fails when two sessions create the schema at once. create sends both statements as one simple query,
+// which is one transaction.
 func (s Schema) create(ctx context.Context, db *sql.DB) error {
 	const locked = `SELECT pg_advisory_xact_lock(hashtext('lockstep create schema')); CREATE SCHEMA IF NOT EXISTS `
 	_, err := db.ExecContext(ctx, locked+pgx.Identifier{s.Name}.Sanitize())

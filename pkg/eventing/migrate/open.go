@@ -33,8 +33,9 @@ func (s Schema) Open(adminURL string) (*sql.DB, error) {
 	})), nil
 }
 
-// sessionSettings makes the settings of a session. It leaves out those limits that the version of the
-// server does not have. Up holds its lock in a session that is idle meanwhile, so that limit counts, too.
+// sessionSettings is the statement by which Open makes the settings of a session. It turns off each time
+// limit that the server has: older versions of Postgres lack some of them. One of them is the limit for idle
+// sessions, because Up holds its lock in a session that is idle while the migrations run in another one.
 const sessionSettings = `
 	SELECT set_config('search_path', $1, false), set_config('eventing.role', $2, false), set_config('eventing.request_role', $3, false),
 	       set_config('default_transaction_isolation', 'read committed', false), set_config('row_security', 'on', false),
