@@ -48,7 +48,8 @@ func (r *Rebuild) swap(ctx context.Context, by audit.Actor, action string, s Sta
 	return nil
 }
 
-// since adds to an ErrShape during a rebuild what an operator has to do.
+// since adds advice for an operator to an ErrShape that comes after the begin of a rebuild. It returns every
+// other error unchanged.
 func since(err error) error {
 	if errors.Is(err, ErrShape) {
 		return fmt.Errorf("a migration ran since the begin: finish this rebuild, and begin another one: %w", err)
