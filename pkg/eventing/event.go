@@ -44,10 +44,11 @@ type Event struct {
 	// event at that version, its history differs from the owner's. PreviousEventID is zero for the
 	// first event of an aggregate, and if the owner does not know the previous event.
 	PreviousEventID uuid.UUID
-	// AggregateType and AggregateID name the aggregate that changed. AggregateID is the ordering
-	// key. A type contains no "/", because Key joins type and id with a "/".
+	// AggregateType is the type of the aggregate that changed. It contains no "/", because Key joins type
+	// and id with a "/".
 	AggregateType string
-	AggregateID   string
+	// AggregateID is the id of the aggregate that changed, and the ordering key.
+	AggregateID string
 	// Type is the kind of change, such as "VideoCreated".
 	Type string
 	// Version is the aggregate's version after the change. The first event has version 1, and each
