@@ -118,12 +118,13 @@ type Schema struct {
 	// Name is a lower-case identifier, because goose does not quote it. The table of applied
 	// versions is in this schema, too.
 	Name string
-	// Role is the service's role, which owns nothing. The first migration creates it
-	// unless it exists. The migrations give the role each setting that it lacks, in all databases: its
-	// search_path is the schema, and its statements and waits for locks have time limits. So the role of an existing
-	// service is not Role, but a member of Role: see "A service that has tables already". A role belongs to all
-	// databases of the server. So the first Up needs the right to create roles (CREATEROLE), and a later Up needs it
-	// if a release has another setting for the role.
+	// Role is the service's role, which owns nothing. The first migration creates it unless it exists. The
+	// migrations give the role each setting that it lacks: its search_path is the schema, and its statements
+	// and its waits for locks have time limits. These settings apply in all databases of the server, because
+	// a role belongs to all of them. The role of an existing service has to keep its own settings. So it is
+	// not Role, but a member of Role: see "A service that has tables already" in the package doc. The first
+	// Up needs the right to create roles (CREATEROLE). A later Up needs that right if a release has another
+	// setting for the role.
 	Role string
 	// RequestRole is the role of requests, if rows belong to tenants. See pkg/eventing/tenant. If
 	// it is empty, every statement runs as Role. A schema has a request role from its first
