@@ -32,7 +32,7 @@ type Actor struct {
 	// By is the name that the person gave. The database also records the role
 	// that was logged in.
 	By string
-	// Why may be empty.
+	// Why is the reason that the person gave. It may be empty.
 	Why string
 }
 

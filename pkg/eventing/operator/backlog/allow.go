@@ -19,9 +19,9 @@ var ErrNoHole = errors.New("there is no hole to allow")
 type Hole struct {
 	// Newest is the newest event of the aggregate in the outbox.
 	Newest Event `json:"newest"`
-	// Version is the version of the row.
+	// Version is the version of the aggregate's row.
 	Version int64 `json:"row_version"`
-	// Missing is how many versions have no event.
+	// Missing is the number of versions after Newest, up to Version, that have no event.
 	Missing int64 `json:"missing"`
 }
 

@@ -63,8 +63,9 @@ type parking struct {
 	ID uuid.UUID
 }
 
-// retryPage frees the first retryBatch events behind the place after that were parked until the time last, and returns
-// the places of these events. locked is how many of them another session has locked.
+// retryPage frees up to retryBatch of the events that f selects, and returns their places. It begins behind
+// the place after, and takes no event that was parked later than the time last. freed is the number of events
+// that it has freed, and locked the number of events of the page that another session has locked.
 func (b *Backlog) retryPage(ctx context.Context, o audit.Actor, f Filter, after parking, last time.Time,
 ) (page []parking, freed, locked int64, err error) {
 	err = b.db.Tx(ctx, "retry", func(ctx context.Context, tx pgx.Tx) error {

@@ -107,7 +107,7 @@ func (s *Status) read(ctx context.Context, tx pgx.Tx) error {
 	return err
 }
 
-// Moment is a moment in the life of an outbox, as a snapshot of its database.
+// Moment is a point in time, as a snapshot of the outbox's database.
 type Moment string
 
 // Moment returns the present moment.
