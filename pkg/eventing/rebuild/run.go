@@ -49,8 +49,9 @@ type Observer interface {
 	// Left names a row of the served table that still differs after its repair, and is otherwise
 	// unchanged. A later comparison may name the row again.
 	Left(aggregateType, id string, kind reconcile.Kind)
-	// Waits and Retries are those of a reconcile.Observer.
+	// Waits is Waits of a reconcile.Observer, for the comparison of an aggregate type.
 	Waits(aggregateType string, rows int)
+	// Retries is Retries of a reconcile.Observer, for the comparison of an aggregate type.
 	Retries(aggregateType string, err error)
 }
 

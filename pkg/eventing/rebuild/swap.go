@@ -57,8 +57,8 @@ func since(err error) error {
 	return err
 }
 
-// lock locks the served tables first, and then these shadows. The transactions whose rows the mirror
-// copies lock the tables in the same order.
+// lock locks the served tables first, and then the tables in shadows. A transaction that writes to a served
+// table locks the tables in the same order, because the mirror then writes to the shadow.
 func (r *Rebuild) lock(ctx context.Context, tx pgx.Tx, shadows []string) error {
 	tables := slices.Concat(r.tables, shadows)
 	if err := calm(ctx, tx, tables); err != nil {

@@ -79,7 +79,8 @@ func (r *run) passed(ctx context.Context, next string, rows int64) error {
 }
 
 // compare returns the ranges in which the two sides differ. Neighbouring ranges are joined into
-// one.
+// one. If complete is false, the ranges from the last leaf of mine on count as different, because the
+// reader's rows in them were not all read.
 func compare(owners Part, mine []own, complete bool) (dirty []Range) {
 	byLeaf := make([]own, len(owners.Leaves))
 	last := len(owners.Leaves)

@@ -20,9 +20,10 @@ import (
 )
 
 const (
-	// LockTime is how long a transaction of a Writer waits for a lock, on its connection. Healthy writers
-	// take far less. Another session that waits for the lock of a whole table delays all writers of that
-	// table. The session should give up its wait before LockTime, so that no request has to try again.
+	// LockTime is how long a transaction of a Writer waits for a lock. It holds a connection meanwhile.
+	// Healthy writers take far less. Another session that waits for the lock of a whole table delays all
+	// writers of that table. That session should give up its wait before LockTime, so that no request has to
+	// try again.
 	LockTime = 100 * time.Millisecond
 	// lockBudget is how long a request may go on trying in all. It covers the waits for locks and
 	// for turns in all tries of the request, and the pauses between the tries.
