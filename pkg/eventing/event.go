@@ -62,7 +62,7 @@ type Event struct {
 	// OccurredAt is the time of the change by the owner's clock, in UTC with microseconds. The owner must
 	// let OccurredAt grow with the versions of an aggregate, even if clocks differ or step back: see
 	// NextTime. If an event has a later time than an event of a higher version, consumers conclude that
-	// the owner has lost one of them in a restore.
+	// the two events are from different histories, because the owner has lost commits.
 	OccurredAt time.Time
 	// TenantID is the tenant that owns the aggregate. An aggregate never changes its tenant. Empty
 	// means DefaultTenant.

@@ -97,9 +97,9 @@ func (s *sighting) certain(k Kind, reader, owner Row, a Answer, grace time.Durat
 	return a.AsOf.After(owner.At.Add(grace)) || s.lasts(reader.Version >= s.version, owner, a, grace)
 }
 
-// ownerStands reports whether the owner's row is unchanged since the grace period or longer. Then the event
-// of that row is not on its way. The time of the row shows that, or, if that time is in the future, the looks
-// of this check.
+// ownerStands reports whether the owner's row has been unchanged for the grace period. Then the event of that
+// row is not on its way. If the time of the row is in the future, it cannot show this. Then the check itself
+// must have seen the same version for the grace period.
 func (s *sighting) ownerStands(owner Row, a Answer, grace time.Duration) bool {
 	return a.AsOf.After(owner.At.Add(grace)) || fromFuture(owner.At) && s.lasts(s.version != owner.Version, owner, a, grace)
 }
@@ -135,8 +135,8 @@ const (
 	// fewLosses is the number of lost rows (Kind.Lost) that never make an owner doubtful, unless the owner
 	// has no rows at all. See Doubtful.
 	fewLosses = 100
-	// lossShare is 20, because a higher number of lost rows makes the owner doubtful if it is more than one
-	// row of 20.
+	// lossShare is the divisor for the share of rows that may be lost: more lost rows than fewLosses make the
+	// owner doubtful if they are more than one row in lossShare.
 	lossShare = 20
 )
 

@@ -62,9 +62,9 @@ func (s Scope) EnterLimited(b *pgx.Batch, lockTimeout time.Duration) {
 		limit, s.role, s.tenant)
 }
 
-// ReadTime is the time limit of [Scope.Read], which reads a row by its key, or a page of rows. A
-// connection may be lost without an error, for example in a failover of the database. Without the limit
-// the read would then wait for as long as its request may last.
+// ReadTime is the time limit of a read of one row by its key, or of one page of rows, such as
+// [Scope.Read]. A connection may be lost without an error, for example in a failover of the database.
+// Without the limit the read would then wait for as long as its request may last.
 const ReadTime = 5 * time.Second
 
 // Read runs a query in a transaction of its own, in one round trip. read collects the

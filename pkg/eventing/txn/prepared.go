@@ -74,8 +74,8 @@ type preparing struct {
 	statements []string
 }
 
-// statementsOf returns the texts of b's statements. It is called before pgx sends b, because then pgx
-// replaces the text of each statement with named arguments.
+// statementsOf returns the texts of b's statements. It is called before pgx sends b, because pgx replaces
+// the text of a statement with named arguments when it sends the statement.
 func statementsOf(b *pgx.Batch) []string {
 	all := make([]string, len(b.QueuedQueries))
 	for i, q := range b.QueuedQueries {
