@@ -19,10 +19,10 @@ type gate struct {
 	met time.Time
 }
 
-// place is the state of a key that has callers. The caller that is in holds turn. gate.mu guards
-// the other fields.
+// place is the state of a key that has callers. gate.mu guards all fields except inside.
 type place struct {
-	turn chan struct{}
+	// inside has one element while a caller is in. It is not one of the Writer's turns.
+	inside chan struct{}
 	// callers counts the caller that is in and the callers that wait.
 	callers int
 	// locked is true if the last try of a caller for this key met another transaction's lock.
@@ -44,7 +44,7 @@ func (g *gate) enter(ctx context.Context, key string, began time.Time, budget ti
 		return nil, ErrLocked
 	}
 	select {
-	case p.turn <- struct{}{}: // in the order of arrival
+	case p.inside <- struct{}{}: // in the order of arrival
 		return p, nil
 	case <-ctx.Done():
 		defer g.quit(key, p)
@@ -60,7 +60,7 @@ func (g *gate) join(key string, since time.Time) (p *place, ok bool) {
 	defer g.mu.Unlock()
 	p = g.keys[key]
 	if p == nil {
-		p = &place{turn: make(chan struct{}, 1)}
+		p = &place{inside: make(chan struct{}, 1)}
 		g.keys[key] = p
 	}
 	if p.locked && p.met.After(since) && p.callers > maxBehindLock {
@@ -71,7 +71,7 @@ func (g *gate) join(key string, since time.Time) (p *place, ok bool) {
 }
 
 func (g *gate) leave(key string, p *place) {
-	<-p.turn
+	<-p.inside
 	g.quit(key, p)
 }
 
