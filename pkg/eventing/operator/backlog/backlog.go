@@ -22,9 +22,9 @@
 //
 // If an attempt to publish the event were still in progress, the event could arrive after its
 // successors, out of order. A relay starts a publish only while its lease lasts longer than that
-// publish's timeout. So no attempt is in progress once the lease and the timeout have passed. Both
-// are measured by the database's clock, from the last lease and from the parking. No relay claims a
-// parked event, so the wait does not start again.
+// publish's timeout. So no attempt is in progress once the lease and the timeout have passed. Skip
+// measures this time by the database's clock, from the last lease or the parking, whichever is later. No
+// relay claims a parked event, so the wait does not start again.
 //
 // # Allow
 //
