@@ -33,8 +33,8 @@ const roles = `
 var mirror string
 
 // noMigration is the statement that tries to get the lock which package migrate holds while it migrates the
-// schema. If the transaction gets the lock, it has it until it ends. From then on package migrate finds the
-// table rebuild_state, and refuses to migrate.
+// schema. A transaction that gets the lock keeps it until the transaction ends. From then on package migrate
+// finds the table rebuild_state, and refuses to migrate.
 const noMigration = `SELECT pg_try_advisory_xact_lock(hashtext('lockstep migrate ' || current_schema()))`
 
 // create makes the shadows, the mirrors and the table rebuild_state, all or none of them. It returns
