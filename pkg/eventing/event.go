@@ -13,10 +13,11 @@ import (
 )
 
 // FirstEpoch is the epoch of an owner whose database was never restored to an earlier point in
-// time. After a restore the owner assigns some versions a second time, so the operator begins another
-// epoch. Its events are newer than all before, because the epochs of positions are compared first. A
-// service reads its present epoch with outbox.Epoch, because after a restore Append refuses events of
-// FirstEpoch. The constant itself is right in tests and for databases that an operator never restores.
+// time. After a restore the owner assigns some versions a second time, so the operator begins a later
+// epoch. The events of a later epoch are newer than all events of earlier epochs, because consumers
+// compare the epochs of two events before their versions. A service reads its present epoch with
+// outbox.Epoch and not from this constant, because outbox.Append refuses events of an earlier epoch.
+// The constant is right in tests, and for databases that an operator never restores.
 const FirstEpoch = 1
 
 // DefaultTenant owns all aggregates of a system without tenants.
@@ -43,10 +44,11 @@ type Event struct {
 	// event at that version, its history differs from the owner's. PreviousEventID is zero for the
 	// first event of an aggregate, and if the owner does not know the previous event.
 	PreviousEventID uuid.UUID
-	// AggregateType and AggregateID name the aggregate that changed. AggregateID is the ordering
-	// key. A type contains no "/", because Key joins type and id with a "/".
+	// AggregateType is the type of the aggregate that changed. It contains no "/", because Key joins type
+	// and id with a "/".
 	AggregateType string
-	AggregateID   string
+	// AggregateID is the id of the aggregate that changed, and the ordering key.
+	AggregateID string
 	// Type is the kind of change, such as "VideoCreated".
 	Type string
 	// Version is the aggregate's version after the change. The first event has version 1, and each
@@ -57,10 +59,10 @@ type Event struct {
 	SchemaVersion int
 	// Payload is the body, which consumers decode. It is sent unchanged.
 	Payload []byte
-	// OccurredAt is the time by the owner's clock, in UTC with microseconds. The owner must let
-	// OccurredAt grow with the versions of an aggregate, even if clocks differ or step back: see NextTime.
-	// If the lower of two versions has the later time, consumers take the versions for those of
-	// different histories.
+	// OccurredAt is the time of the change by the owner's clock, in UTC with microseconds. The owner must
+	// let OccurredAt grow with the versions of an aggregate, even if clocks differ or step back: see
+	// NextTime. If an event has a later time than an event of a higher version, consumers conclude that
+	// the two events are from different histories, because the owner has lost commits.
 	OccurredAt time.Time
 	// TenantID is the tenant that owns the aggregate. An aggregate never changes its tenant. Empty
 	// means DefaultTenant.
@@ -76,9 +78,10 @@ type Event struct {
 	SourceEventID uuid.UUID
 }
 
-// NextTime returns the time of an event behind an event of the time previous. It is the present time, in
-// UTC with microseconds, or one microsecond after previous if that is later. So the times grow with
-// the versions even if the clock was set back, or the clock of another instance is ahead.
+// NextTime returns the OccurredAt of an aggregate's next event. previous is the OccurredAt of the
+// aggregate's newest event. The result is the present time, in UTC with microseconds, or one microsecond
+// after previous if that is later. So the times grow with the versions even if the clock was set back, or
+// the clock of another instance is ahead.
 func NextTime(previous time.Time) time.Time {
 	least := previous.UTC().Add(time.Microsecond).Truncate(time.Microsecond)
 	if now := time.Now().UTC().Truncate(time.Microsecond); now.After(least) {
@@ -156,7 +159,8 @@ func Storable(s string) string {
 	return strings.ReplaceAll(strings.ToValidUTF8(s, "?"), "\x00", "?")
 }
 
-// maxReasonBytes is below Pub/Sub's limit of 1,024 bytes for the value of an attribute.
+// maxReasonBytes is the greatest length of the result of Reason. It is below Pub/Sub's limit of 1,024
+// bytes for the value of an attribute.
 const maxReasonBytes = 1000
 
 // Reason returns s in a form that an attribute and a column can keep. The result is Storable, and

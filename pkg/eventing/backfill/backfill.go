@@ -18,17 +18,19 @@ import (
 )
 
 const (
-	// lease is longer than the time between two renewals, which is at most an attempt and a pause.
+	// lease is how long a backfill has the lease after it has renewed it. It is longer than the time
+	// between two renewals, which is at most an attempt and a pause.
 	lease = 30 * time.Second
 	// pageTimeout bounds an attempt to fill a page. An attempt takes less than a second.
 	pageTimeout = 15 * time.Second
-	// step is the longest pause without a renewal.
+	// step is the longest pause in which a Run does not renew its lease.
 	step = 5 * time.Second
 	// outage is how long the owner or the database may be away, for example for a restart. It also
 	// covers clocks of the two databases that differ by some seconds.
 	outage = 30 * time.Second
-	// patience is the time after the first failed attempt for a page in which another one follows a failed
-	// attempt. An attempt takes up to pageTimeout. So the last one begins outage after the first failure or later.
+	// patience is how long a Run goes on trying to fill a page after the first failed attempt for that
+	// page. An attempt takes up to pageTimeout. So the last attempt begins outage after the first failure, or
+	// later.
 	patience = outage + pageTimeout
 	// maxFailed bounds the rows of a Run that cannot be written. Each such row costs a line in the
 	// log and a transaction. So if the table refuses all rows, the Run does not go on to the end.
@@ -70,20 +72,21 @@ type Filler interface {
 // State is how far the backfill of a type has come.
 type State struct {
 	Type string `json:"aggregate_type"`
-	// RowsRead counts the owner's rows that were read. RowsWritten may lack rows of a page during
+	// RowsRead counts the owner's rows that were read.
+	RowsRead int64 `json:"rows_read"`
+	// RowsWritten counts the rows that were written to the read model. It may lack rows of a page during
 	// which the process was killed.
-	RowsRead    int64 `json:"rows_read"`
 	RowsWritten int64 `json:"rows_written"`
-	// RowsFailed counts the rows that this Run could not write. It does not include the rows of an
-	// earlier Run. Package reconcile finds them all.
+	// RowsFailed counts the rows that this Run could not write. It does not include the rows that an
+	// earlier Run could not write. Package reconcile finds the rows of all Runs.
 	RowsFailed int64 `json:"rows_failed"`
-	// StartedAt is nil before the first backfill. FinishedAt is nil until the present backfill
-	// ends.
-	StartedAt  *time.Time `json:"started_at"`
+	// StartedAt is the time at which the present backfill began; nil before the first backfill.
+	StartedAt *time.Time `json:"started_at"`
+	// FinishedAt is the time at which the present backfill ended; nil until then.
 	FinishedAt *time.Time `json:"finished_at"`
 	// Estimate is about how many rows the owner has, 0 before the first page.
 	Estimate int64 `json:"-"`
-	// Err is the error of an attempt that is followed by another one, or nil.
+	// Err is the error of an attempt that Run repeats, or nil.
 	Err error `json:"-"`
 
 	next string
@@ -100,9 +103,9 @@ type Options struct {
 // Run fills the whole read model, and returns when it is done. It continues a backfill that was cut
 // off. If the last backfill has finished, Run returns its State at once, unless o.Restart is set.
 // Run calls passed with the State at the begin, after each page, and, with Err set, after each
-// attempt that failed. Database and owner may be away for half a minute. After that Run returns the
-// error, and the next Run continues. The error is ErrRunning if another process has the lease, and
-// ErrRefused if more than 1000 rows could not be written.
+// attempt that failed. If the database or the owner is away, Run tries again for half a minute. After that
+// Run returns the error, and the next Run continues. The error is ErrRunning if another process has the
+// lease, and ErrRefused if more than 1000 rows could not be written.
 func Run(ctx context.Context, db *pgxpool.Pool, f Filler, o Options, passed func(State)) (s State, err error) {
 	r := &run{db: bounded.Pool{DB: db, Limit: storeTimeout}, filler: f, passed: passed, holder: pgtype.UUID{Bytes: uuid.New(), Valid: true}}
 	if s, err = r.claim(ctx, o.Restart); err != nil || s.FinishedAt != nil {
@@ -158,7 +161,7 @@ func (r *run) page(ctx context.Context, s State) (State, error) {
 	return s, ctx.Err()
 }
 
-// report passes the error of an attempt.
+// report calls the function passed with the error of an attempt.
 func (r *run) report(s State, err error) {
 	s.Err = err
 	r.passed(s)

@@ -10,20 +10,21 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// storeTimeout bounds a statement.
+// storeTimeout bounds each statement, and each transaction, on the table backfills.
 const storeTimeout = 5 * time.Second
 
-// maxAge is the greatest age of a backfill that is continued. Since an older one, the subscription may
-// have been created again, or the table restored.
+// maxAge is the greatest age of a backfill that a Run continues. If a backfill began earlier, the
+// subscription may have been created again since then, or the table restored.
 const maxAge = 7 * 24 * time.Hour
 
 //go:embed begin.sql
 var beginBackfill string
 
 // claim takes the lease of a backfill that is to be started or continued, unless another process
-// has it. A backfill older than maxAge begins again. So does a backfill that began in the future,
-// because the clock was set back since: no page of the owner is younger than its begin. A lease that
-// ends later than any lease can end was written before the clock was set back, and counts as none.
+// has it. A backfill older than maxAge begins again. A backfill also begins again if its begin is in the
+// future, because the clock was set back since: the owner reads no page after that begin, so no page would
+// count. A lease that ends later than any lease can end was written before the clock was set back, and
+// counts as none.
 func (r *run) claim(ctx context.Context, restart bool) (s State, err error) {
 	s.Type = r.filler.Type()
 	var leased, ahead bool

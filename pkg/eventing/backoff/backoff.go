@@ -36,7 +36,8 @@ func (p Policy) ceiling(attempt int) time.Duration {
 	return min(c, p.Cap)
 }
 
-// minDelay keeps a Policy from becoming a loop without pauses.
+// minDelay is the least Base and Cap of a Policy that Within returns. Without it a loop could be without
+// pauses.
 const minDelay = time.Millisecond
 
 // Within returns p completed and limited. own is the caller's default policy, and most is the

@@ -12,8 +12,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// ErrLimit is the error of a statement that its own limit has ended, and not the caller's context. The
-// server is slow, or the connection to it is lost.
+// ErrLimit is the error of a statement that did not end within its time limit, although the caller's
+// context had not ended. The server is slow, or the connection to it is lost.
 var ErrLimit = errors.New("the database did not answer in time")
 
 // Pool is a pool of connections with a time limit. The limit is for each statement or transaction,

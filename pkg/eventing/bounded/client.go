@@ -3,8 +3,9 @@ package bounded
 // LostClient has expressions for a SELECT. They make the server end a session within some 60 s after its
 // client is gone without a word, as when the client's machine or the network between them is lost. By the
 // defaults of Linux the server needs two hours for that if it waits for the client, and a quarter of an
-// hour if it has an answer on its way. Until then the session keeps its locks. The session of a living client
-// also ends, if the client leaves an answer unread for 60 s that fills the buffers of the network. LostClient is for
-// sessions that no other time limit of the server ends. The settings have no effect on a Unix socket.
+// hour if it has an answer on its way. Until then the session keeps its locks. The server also ends the
+// session of a client that lives, if an answer fills the buffers of the network and the client reads nothing
+// for 60 s. LostClient is for sessions that no other time limit of the server ends. The settings have no
+// effect on a Unix socket.
 const LostClient = `set_config('tcp_keepalives_idle', '30', false), set_config('tcp_keepalives_interval', '10', false),
 	set_config('tcp_keepalives_count', '3', false), set_config('tcp_user_timeout', '60000', false)`

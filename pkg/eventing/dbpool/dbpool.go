@@ -15,12 +15,15 @@ import (
 )
 
 const (
-	// connectTimeout bounds the connection to one address of the database, unless the URL sets connect_timeout.
+	// connectTimeout bounds the attempt to connect to one address of the database, unless the URL sets
+	// connect_timeout.
 	connectTimeout = 5 * time.Second
-	// pingTimeout bounds the ping of a connection that was idle for a second. A connection that was lost
-	// without an error, as in a failover, is replaced after that.
+	// pingTimeout bounds the ping by which the pool tests a connection that was idle for a second. If no
+	// answer comes, because the connection was lost without an error as in a failover, the pool replaces
+	// the connection.
 	pingTimeout = 2 * time.Second
-	// drainTime is enough for the rest of an answer, so that a pooler does not see the connection reset.
+	// drainTime is how long a connection stays open after its statement was given up. That is enough to
+	// read the rest of an answer, so that a pooler does not see the connection reset.
 	drainTime = time.Second
 )
 
@@ -28,18 +31,19 @@ const (
 //
 //   - closes a connection on which the server refuses to write (SQLSTATE 25006): after a failover, writes
 //     succeed only on a connection to the new primary;
-//   - replaces connections that were lost without an error, and gives up a statement's connection one second
-//     after the statement;
+//   - replaces connections that were lost without an error;
+//   - closes the connection of a statement that was given up, one second after that;
 //   - returns times in UTC, and reads and writes values alike whatever the settings of the database are.
 //
-// Configure keeps the functions AfterConnect, BeforeClose and OnPgError of cfg, which run as well. The sizes of the pool stay
-// the caller's. A [example.com/lockstep/pkg/eventing/txn.Writer] needs at least two connections.
+// Configure keeps the functions AfterConnect, BeforeClose and OnPgError of cfg, which run as well. It does
+// not change the sizes of the pool. A [example.com/lockstep/pkg/eventing/txn.Writer] needs at least two
+// connections.
 func Configure(cfg *pgxpool.Config) {
 	cfg.PingTimeout = pingTimeout
 	cfg.BeforeClose = dropIfLost(cfg.BeforeClose)
 	cfg.ConnConfig.ConnectTimeout = cmp.Or(cfg.ConnConfig.ConnectTimeout, connectTimeout)
-	// Poolers know both parameters. In text, pgx reads no other form of times. With another encoding, Postgres
-	// would convert text that is UTF-8 already.
+	// Poolers accept both parameters when a connection begins. In times that Postgres sends as text, pgx reads
+	// no other datestyle. With another encoding, Postgres would convert text that is UTF-8 already.
 	cfg.ConnConfig.RuntimeParams["datestyle"], cfg.ConnConfig.RuntimeParams["client_encoding"] = "ISO, MDY", "UTF8"
 	cfg.ConnConfig.OnPgError = closeIfReadOnly(cfg.ConnConfig.OnPgError)
 	connected := cfg.AfterConnect
@@ -55,9 +59,10 @@ func Configure(cfg *pgxpool.Config) {
 	}
 }
 
-// dropIfLost ends the connection of a statement that was given up, drainTime later at most. pgx reads such a
-// connection to its end, for up to 15 seconds, and the pool has one connection less meanwhile. If the
-// connection was lost without an error, its end never comes.
+// dropIfLost returns the hook BeforeClose of a pool. If a statement was given up, the hook closes its
+// connection drainTime later. pgx alone would go on reading until the server ends the connection, for up to
+// 15 seconds, and the pool would have one connection less meanwhile. On a connection that was lost without
+// an error, the server's end never comes. usual is the hook that the pool had before.
 func dropIfLost(usual func(*pgx.Conn)) func(*pgx.Conn) {
 	return func(conn *pgx.Conn) {
 		if conn.IsClosed() {
@@ -69,9 +74,9 @@ func dropIfLost(usual func(*pgx.Conn)) func(*pgx.Conn) {
 	}
 }
 
-// closeIfReadOnly makes pgx close a connection when the server refuses to write. After a failover
-// the old primary may go on as a standby and answer every ping. The pool would then hand out the
-// connections to that standby until they are an hour old.
+// closeIfReadOnly returns a handler that makes pgx close a connection when the server refuses to write.
+// After a failover the old primary may go on as a standby and answer every ping. The pool would then hand
+// out the connections to that standby until they are an hour old. usual is the handler before.
 func closeIfReadOnly(usual pgconn.PgErrorHandler) pgconn.PgErrorHandler {
 	return func(conn *pgconn.PgConn, err *pgconn.PgError) bool {
 		return err.Code != "25006" && usual(conn, err)

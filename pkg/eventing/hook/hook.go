@@ -24,11 +24,12 @@ import (
 	"example.com/lockstep/pkg/eventing/instrument"
 )
 
-// maxWaiting bounds the memory of the calls that wait. Each call takes about 2 KB, because no call
-// has a payload. Even in a bad hour there are many times fewer calls in a second than maxWaiting.
+// maxWaiting is the most calls that wait. It bounds their memory: a call takes about 2 KB, because it
+// does not keep the payload of its event. Even in a bad hour there are many times fewer calls in a second
+// than maxWaiting.
 const maxWaiting = 1000
 
-// Calls are the calls of one relay or consumer.
+// Calls queues the calls to the hooks of one relay or consumer, and makes them.
 type Calls struct {
 	log     *slog.Logger
 	waiting chan call

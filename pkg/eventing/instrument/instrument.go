@@ -46,14 +46,14 @@ func Begin(c metric.Int64Counter, series ...metric.MeasurementOption) {
 	}
 }
 
-// Level is a number of things that come and go. Callbacks of Observe report its values, which are
-// added up.
+// Level is for the number of things that come and go, such as waiting readers. Callbacks of Observe
+// report the number. OpenTelemetry adds up the numbers of all callbacks.
 func (m Meter) Level(name, unit, about string) metric.Int64ObservableUpDownCounter {
 	return made(m.meter.Int64ObservableUpDownCounter(name, metric.WithUnit(unit), metric.WithDescription(about)))
 }
 
-// Sum is a counter of sums that its callers keep. Callbacks of Observe report its values, which are
-// added up.
+// Sum is a counter for a total that the caller keeps itself, and that only grows. Callbacks of Observe
+// report the total. OpenTelemetry adds up the totals of all callbacks.
 func (m Meter) Sum(name, unit, about string) metric.Float64ObservableCounter {
 	return made(m.meter.Float64ObservableCounter(name, metric.WithUnit(unit), metric.WithDescription(about)))
 }
@@ -104,7 +104,7 @@ func made[I any](instrument I, err error) I {
 // and each series takes memory of the collector for each instance.
 const MaxValues = 10
 
-// Other is the value of the label for all further values.
+// Other is the name that a [Few] gives to all values after the first [MaxValues].
 const Other = "other"
 
 // Few is a label for values whose number grows with the data, such as tenants. The first

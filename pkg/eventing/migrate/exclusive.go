@@ -16,10 +16,10 @@ const unlockTime = 5 * time.Second
 // lockPause is the pause between two attempts to get the lock.
 var lockPause = backoff.Policy{Base: 50 * time.Millisecond, Cap: time.Second}
 
-// lockName is the name of a schema's lock. Package rebuild tries the same lock when it creates its
-// tables. Without the lock, a migration and a rebuild could each look for the other one at the same
-// time, and both begin. The key stays hashtext, of 32 bits, because a process of an older release takes
-// the same lock at the same time.
+// lockName is the SQL expression for the key of the advisory lock that Up holds on a schema. Package
+// rebuild tries the same lock when it creates its tables. Without the lock, a migration and a rebuild could
+// each look for the other one at the same time, and both begin. The key stays a hashtext, of 32 bits,
+// because a process of an older release may be running, and has to compute the same key.
 const lockName = `hashtext('lockstep migrate ' || current_schema())`
 
 // exclusive runs do while no other Up runs, and while no rebuild begins. It tries the lock again
@@ -45,7 +45,8 @@ func (s Schema) exclusive(ctx context.Context, db *sql.DB, do func() error) erro
 	return ctx.Err()
 }
 
-// unlock releases the lock before Up returns, because the server ends the session only after that.
+// unlock releases the lock before Up returns. Otherwise the server would release it when it ends the
+// session, which may be after Up has returned.
 func unlock(ctx context.Context, conn *sql.Conn) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), unlockTime)
 	defer cancel()

@@ -28,8 +28,8 @@ var (
 	role embed.FS
 )
 
-// The library's numbers begin at firstOfLibrary. The service's own numbers begin at firstOfService,
-// where the library's numbers end. See the package doc.
+// The numbers of the library's migrations begin at firstOfLibrary. The numbers of a service's own migrations
+// begin at firstOfService, and the library's numbers end before it. See the package doc.
 const (
 	firstOfLibrary = 100
 	firstOfService = 1000

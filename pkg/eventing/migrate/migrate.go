@@ -118,12 +118,13 @@ type Schema struct {
 	// Name is a lower-case identifier, because goose does not quote it. The table of applied
 	// versions is in this schema, too.
 	Name string
-	// Role is the service's role, which owns nothing. The first migration creates it
-	// unless it exists. The migrations give the role each setting that it lacks, in all databases: its
-	// search_path is the schema, and its statements and waits for locks have time limits. So the role of an existing
-	// service is not Role, but a member of Role: see "A service that has tables already". A role belongs to all
-	// databases of the server. So the first Up needs the right to create roles (CREATEROLE), and a later Up needs it
-	// if a release has another setting for the role.
+	// Role is the service's role, which owns nothing. The first migration creates it unless it exists. The
+	// migrations give the role each setting that it lacks: its search_path is the schema, and its statements
+	// and its waits for locks have time limits. These settings apply in all databases of the server, because
+	// a role belongs to all of them. The role of an existing service has to keep its own settings. So it is
+	// not Role, but a member of Role: see "A service that has tables already" in the package doc. The first
+	// Up needs the right to create roles (CREATEROLE). A later Up needs that right if a release has another
+	// setting for the role.
 	Role string
 	// RequestRole is the role of requests, if rows belong to tenants. See pkg/eventing/tenant. If
 	// it is empty, every statement runs as Role. A schema has a request role from its first
@@ -173,7 +174,7 @@ func (s Schema) Up(ctx context.Context, adminURL string, log *slog.Logger) error
 	})
 }
 
-// explain adds to the error of a lock that did not come in time what an operator has to do.
+// explain adds advice for an operator to the error of a migration that did not get a lock in time.
 func explain(err error) error {
 	const lockNotAvailable = "55P03"
 	if pg, ok := errors.AsType[*pgconn.PgError](err); ok && pg.Code == lockNotAvailable {
@@ -194,7 +195,8 @@ func (s Schema) refuse(ctx context.Context, db *sql.DB, p *goose.Provider) error
 	return fmt.Errorf("%w: end it with `%s rebuild finish`, and migrate again", ErrRebuild, s.Name)
 }
 
-// provider creates the schema first, because goose keeps its table there.
+// provider returns goose's provider of the migrations of s. First it creates the schema, because goose
+// keeps its table there.
 func (s Schema) provider(ctx context.Context, db *sql.DB) (*goose.Provider, error) {
 	files, err := s.files()
 	if err != nil {
@@ -223,8 +225,9 @@ func (s Schema) lockID() int64 {
 	return int64(h.Sum64())
 }
 
-// create sends both statements as one simple query, which is one transaction. The lock is needed
-// because CREATE SCHEMA IF NOT EXISTS fails when two sessions create the schema at once.
+// create creates the schema unless it exists. The lock is needed because CREATE SCHEMA IF NOT EXISTS
+// fails when two sessions create the schema at once. create sends both statements as one simple query,
+// which is one transaction.
 func (s Schema) create(ctx context.Context, db *sql.DB) error {
 	const locked = `SELECT pg_advisory_xact_lock(hashtext('lockstep create schema')); CREATE SCHEMA IF NOT EXISTS `
 	_, err := db.ExecContext(ctx, locked+pgx.Identifier{s.Name}.Sanitize())

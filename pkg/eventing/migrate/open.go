@@ -12,12 +12,13 @@ import (
 )
 
 // Open returns connections with the settings that migrations rely on, whatever the defaults of the
-// database and of the role are. The time limits of the server end no migration, because only the
-// caller's context bounds it. With a limit of the server, the creation of an index on a large table
-// would fail in each run. It would also begin again in each run, because an index that was not
-// finished is dropped. The server ends the session of a client that is gone. The settings are made after
-// the start of a session, because a pooler may refuse them in the start-up message. Open does not make the
-// sessions of a read-only database writable. The URL may have the settings of a pool, such as pool_max_conns.
+// database and of the role are. The settings turn the time limits of the server off, so that only the
+// caller's context bounds a migration. With a limit of the server, the creation of an index on a large
+// table would fail in each run. It would also begin again in each run, because an index that was not
+// finished is dropped. The settings make the server end the session of a client that is gone
+// (bounded.LostClient). Open makes the settings after the start of a session, because a pooler may refuse
+// them in the start-up message. Open does not make the sessions of a read-only database writable. The URL may
+// have the settings of a pool, such as pool_max_conns.
 func (s Schema) Open(adminURL string) (*sql.DB, error) {
 	config, err := pgxpool.ParseConfig(adminURL)
 	if err != nil {
@@ -33,8 +34,9 @@ func (s Schema) Open(adminURL string) (*sql.DB, error) {
 	})), nil
 }
 
-// sessionSettings makes the settings of a session. It leaves out those limits that the version of the
-// server does not have. Up holds its lock in a session that is idle meanwhile, so that limit counts, too.
+// sessionSettings is the statement by which Open makes the settings of a session. It turns off each time
+// limit that the server has: older versions of Postgres lack some of them. One of them is the limit for idle
+// sessions, because Up holds its lock in a session that is idle while the migrations run in another one.
 const sessionSettings = `
 	SELECT set_config('search_path', $1, false), set_config('eventing.role', $2, false), set_config('eventing.request_role', $3, false),
 	       set_config('default_transaction_isolation', 'read committed', false), set_config('row_security', 'on', false),

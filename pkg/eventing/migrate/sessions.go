@@ -16,10 +16,10 @@ var roleSettings = map[string]string{
 	"tcp_keepalives_idle": "30", "tcp_keepalives_interval": "10", "tcp_keepalives_count": "3", "tcp_user_timeout": "60000",
 }
 
-// Configure changes cfg, which pgxpool.ParseConfig has returned, so that the sessions of a pool of it have the
-// settings of s.Role, although they connect as another role. The other role is a member of s.Role: see "A service
-// that has tables already". Its search_path is the schema, and then the schemas in further, with the service's
-// own tables.
+// Configure changes cfg, which pgxpool.ParseConfig has returned. The sessions of a pool of cfg then have the
+// settings of s.Role, although they connect as another role. The other role is a member of s.Role: see "A
+// service that has tables already" in the package doc. The search_path of the sessions is the schema of s,
+// and then the schemas in further, which have the service's own tables.
 //
 // The settings are parameters of the connection. A transaction pooler may refuse them or drop them. Behind such a
 // pooler the pool connects as s.Role itself, without Configure.

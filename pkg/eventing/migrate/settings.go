@@ -23,7 +23,8 @@ var ErrSettings = errors.New("the database, or the role, has settings with which
 //   - With another isolation level, a transaction that has waited for a row fails, because it may not see the
 //     commits of that row's writers.
 //
-// The first value of a setting is the usual value. The further values have the same effect.
+// The SQL has the values that each setting may have. The first of them is the usual value. The further ones
+// have the same effect.
 const unfit = `coalesce((
 	SELECT string_agg(format('%s is %s, and must be %s', name, current_setting(name), fit[1]), '; ' ORDER BY name)
 	  FROM (VALUES ('server_encoding', array['UTF8']), ('client_encoding', array['UTF8', 'UNICODE', 'SQL_ASCII']),

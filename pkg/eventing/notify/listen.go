@@ -23,8 +23,8 @@ func (n *Notifier) pooled() bool {
 }
 
 // listen keeps a connection that receives notifications, unless no such connection is possible. If
-// listen has connected as the pool does, and no connection has received anything so far, the cause is
-// likely to be permanent. Then the pause before the next attempt is longer.
+// listen connects as the pool does, and no connection has received anything so far, then a transaction
+// pooler is the likely cause, and the pause before the next attempt is longer (pauses.noDelivery).
 func (n *Notifier) listen(ctx context.Context, onNotify func(Notification)) {
 	if n.pooled() {
 		n.log.InfoContext(ctx, "other instances are not heard behind a transaction pooler without a URL to listen at, polling does all")
@@ -95,8 +95,8 @@ func (n *Notifier) receive(notification string, onNotify func(Notification)) {
 	}
 }
 
-// connect returns a session that listens. The session is idle by its nature, so it takes back a limit of the
-// server for idle sessions.
+// connect returns a session that listens. Such a session is idle most of the time, so connect turns the
+// server's time limit for idle sessions off in it.
 func (n *Notifier) connect(ctx context.Context) (*pgx.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()

@@ -18,7 +18,8 @@ type Notification struct {
 	everything bool
 }
 
-// Mentions reports whether key was published.
+// Mentions reports whether key may have been published. It returns true for each key that was
+// published, and for any other key with the same hash.
 func (n Notification) Mentions(key string) bool {
 	_, ok := n.hashes[hash(key)]
 	return ok || n.everything

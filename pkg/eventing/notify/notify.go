@@ -3,13 +3,14 @@
 //
 // A notification is only a hint. It is lost if the connection breaks, and behind a transaction
 // pooler no notification arrives at all. So every listener also polls, and a Notifier reports
-// whether it receives notifications (Connected). The URL of a pool shows a pooler by a
-// default_query_exec_mode without prepared statements. Such a pool is not used for LISTEN, because
-// the LISTEN would stay behind in a server session of the pooler. If a server vanishes silently,
-// the connection looks like a connection without notifications. So a Notifier that has received
-// nothing for 30 s sends itself a probe. Publish is not part of the transactions that it reports,
-// because at commit NOTIFY takes a lock that the whole cluster shares. Publish costs a writer only
-// a mutex.
+// whether it receives notifications (Connected). If the URL of a pool sets default_query_exec_mode to
+// another mode than cache_statement, a Notifier concludes that the pool connects through a transaction
+// pooler. It does not send LISTEN through such a pool, because the LISTEN would stay behind in a server
+// session of the pooler. If a server vanishes silently, the connection to it looks like a connection on
+// which no other process notifies. So a Notifier that has received nothing for 30 s sends itself a probe.
+//
+// A writer calls Publish after its transaction. NOTIFY is not part of that transaction, because at
+// commit NOTIFY takes a lock that the whole cluster shares. Publish costs the writer only a mutex.
 package notify
 
 import (
@@ -37,13 +38,16 @@ const (
 
 // pauses are the times that tests shorten.
 type pauses struct {
-	// silence is the time without a message after which a connection must be probed. answer is the
-	// longest time until the probe must arrive.
-	silence, answer time.Duration
-	// retry is the pause after a connection has failed. noDelivery is the pause after a new
-	// connection has received nothing, as all before it, if the notifier connected as the pool does. The
-	// likely cause is a pooler, which is permanent, but the cause may also be a short stall.
-	retry, noDelivery backoff.Policy
+	// silence is the time without a notification after which a connection is probed.
+	silence time.Duration
+	// answer is the longest time from the sending of a probe to its arrival.
+	answer time.Duration
+	// retry is the pause after a connection has failed.
+	retry backoff.Policy
+	// noDelivery is the pause after a connection that received nothing, if the notifier connects as the
+	// pool does and has never received anything. The likely cause is a pooler, which is permanent, but
+	// the cause may also be a short stall.
+	noDelivery backoff.Policy
 }
 
 var defaultPauses = pauses{
@@ -132,7 +136,8 @@ func (n *Notifier) publishLoop(ctx context.Context) {
 	}
 }
 
-// channel is the channel's name. Postgres refuses to notify a name of more than 63 bytes.
+// channel is the SQL expression for the name of the channel. $1 is the name of the Notifier. Postgres
+// refuses to notify a channel with a name of more than 63 bytes.
 const channel = `$1 || '.' || current_schema()`
 
 // send sends news in a notification. Its commit does not wait for the disk, because a poll finds

@@ -9,12 +9,12 @@ import (
 	"example.com/lockstep/pkg/eventing/bounded"
 )
 
-// ErrMirror means that the shadow still lacks rows of the served table after they were carried
-// over. The triggers of the mirror are then disabled, or gone.
+// ErrMirror means that the shadow still lacks rows of the served table after Rebuild has carried such
+// rows over. The triggers of the mirror are then disabled, or gone.
 var ErrMirror = errors.New("the mirror does not copy what is written to the served table")
 
-// carryRows is the length of a page of carry. It bounds the rows that are read, and in the
-// worst case locked, by one transaction.
+// carryRows is the number of rows in a page of carry. It bounds the rows that one transaction reads, and
+// in the worst case locks.
 const carryRows = 10_000
 
 // carry reads a page of the served table, and copies each row that the shadow lacks, or has in an
@@ -46,7 +46,8 @@ func (r *Rebuild) carryAll(ctx context.Context) error {
 	return nil
 }
 
-// carry carries over the rows of one table, and returns how many rows the shadow lacked.
+// carry carries over the rows of one table. lacking is the number of rows that the shadow lacked, or had in
+// an older version.
 func (r *Rebuild) carry(ctx context.Context, p Part) (lacking int64, err error) {
 	var statement string
 	err = bounded.Run(ctx, shortTime, func(ctx context.Context) (err error) {

@@ -21,17 +21,21 @@ import (
 )
 
 const (
-	// lockTime is how long a transaction waits for a lock. So events and reads queue behind the
-	// rebuild for no longer than lockTime. Postgres looks for deadlocks only after a second, when
-	// that wait is over. So it aborts no transaction of an event or a read because of the rebuild.
+	// lockTime is how long a transaction of the rebuild waits for a lock. So events and reads queue behind
+	// the rebuild for no longer than lockTime. Postgres looks for deadlocks only after a second of waiting,
+	// when the rebuild has given up. So Postgres aborts no transaction of an event or a read because of the
+	// rebuild.
 	lockTime = 200 * time.Millisecond
 	// calmTime is how long a transaction waits for the end of a vacuum or a similar command on a table. It is
 	// longer than deadlock_timeout (a second), after which Postgres ends an autovacuum that is in the way.
 	// Events and reads do not queue behind the lock that it waits for.
 	calmTime = 3 * time.Second
-	// shortTime bounds a transaction. tableTime bounds a transaction that locks tables. longTime
-	// bounds a transaction that reads or cleans a table.
-	shortTime, tableTime, longTime = 5 * time.Second, 30 * time.Second, 15 * time.Minute
+	// shortTime bounds a transaction that neither locks a table nor reads all of it.
+	shortTime = 5 * time.Second
+	// tableTime bounds a transaction that locks tables.
+	tableTime = 30 * time.Second
+	// longTime bounds a transaction that reads or cleans a table.
+	longTime = 15 * time.Minute
 	// attempts bounds the attempts of retry. With their pauses they take a minute.
 	attempts = 60
 
@@ -54,28 +58,34 @@ var (
 
 // Part is one table of a read model.
 type Part struct {
-	// Table is the table's name, and Key its primary key. The table has the columns epoch and
-	// version. Rows come to the shadow in another order than to the table. So each further unique
-	// index must be on values that never move from one row to another, such as the id of the last
-	// event. With such an index, a transaction that writes a row while the rebuild copies the row
-	// may fail with unique_violation, because ON CONFLICT waits for the key's index only. The
-	// transaction succeeds when it is tried again.
+	// Table is the table's name. The table has the columns epoch and version. Rows come to the shadow in
+	// another order than to the table. So each unique index besides the key must be on values that never
+	// move from one row to another, such as the id of the last event. With such an index, a transaction
+	// that writes a row while the rebuild copies the row may fail with unique_violation, because ON CONFLICT
+	// waits for the key's index only. The transaction succeeds when it is tried again.
 	Table string
-	Key   reconcile.Key
-	// Shadow fills the shadow. Before compares the shadow with the owner, and After compares the
-	// served table with the owner.
-	Shadow        backfill.Filler
-	Before, After reconcile.Comparison
+	// Key is the table's primary key.
+	Key reconcile.Key
+	// Shadow fills the shadow.
+	Shadow backfill.Filler
+	// Before compares the shadow with the owner, before the exchange.
+	Before reconcile.Comparison
+	// After compares the served table with the owner, after the exchange.
+	After reconcile.Comparison
 }
 
 // Rebuild is the rebuild of a read model.
 type Rebuild struct {
 	db    *pgxpool.Pool
 	parts []Part
+	// after is the statement that runs after each exchange (see New).
 	after string
-	// tables and shadows are the names of the tables. subjects name the parts in the audit table.
-	tables, shadows []string
-	subjects        []audit.Subject
+	// tables are the names of the served tables.
+	tables []string
+	// shadows are the names of the shadows, in the order of tables.
+	shadows []string
+	// subjects name the parts in the entries of the audit table.
+	subjects []audit.Subject
 }
 
 // New returns the rebuild of a read model that consists of parts, in db. db connects as the owner
@@ -131,10 +141,10 @@ func (r *Rebuild) Rollback(ctx context.Context, by audit.Actor) error {
 
 // Finish removes the tables that are not served, and ends the rebuild in any phase. In the phase
 // Checking, when served rows may still differ from their owner's, Finish requires that unchecked is
-// true. If the statement after the exchange fails, Finish removes the tables all the same, and
-// returns the error of the statement. It is no error if a person has removed a
-// table or a trigger by hand. Without a shadow table the mirror's trigger makes all events fail, and Finish ends
-// that, because it removes the trigger.
+// true. If the statement after (see New) fails, Finish removes the tables all the same, and returns the
+// error of the statement. It is no error if a person has removed a table or a trigger by hand. Without the
+// shadow, the mirror's triggers on the served table make all events of its type fail. Finish ends that,
+// because it removes the triggers.
 func (r *Rebuild) Finish(ctx context.Context, by audit.Actor, unchecked bool) error {
 	return r.alone(ctx, func() error {
 		s, err := r.State(ctx)
@@ -185,10 +195,9 @@ func (r *Rebuild) runAfter(ctx context.Context) error {
 }
 
 // alone runs do under a lock that admits one process. The lock's key stays as it is in older releases,
-// which may run at the same time. The lock ends with its session, and so with
-// the process. A process that has lost its session goes on, so two processes may do the same work.
-// Then the first of them to change the phase succeeds, and the other one gets ErrPhase; see
-// State.update.
+// because a process of an older release may run at the same time. The lock ends with its session, and so
+// with the process. A process that has lost its session goes on, so two processes may do the same work.
+// Then the first of them to change the phase succeeds, and the other one gets ErrPhase; see State.update.
 func (r *Rebuild) alone(ctx context.Context, do func() error) error {
 	return r.session(ctx, func(conn *pgx.Conn) error {
 		var got bool
@@ -224,7 +233,8 @@ func (r *Rebuild) session(ctx context.Context, do func(conn *pgx.Conn) error) er
 	return do(conn)
 }
 
-// inTx runs do in a transaction that locks tables. It tries again until it gets its locks.
+// inTx runs do in a transaction that locks tables. If the transaction does not get a lock, inTx tries
+// again (see retry).
 func (r *Rebuild) inTx(ctx context.Context, do func(ctx context.Context, tx pgx.Tx) error) error {
 	return r.retry(ctx, tableTime, func(ctx context.Context) error {
 		return pgx.BeginFunc(ctx, r.db, func(tx pgx.Tx) error { return do(ctx, tx) })

@@ -13,19 +13,24 @@ const maxLost = 10_000
 
 // outcome is the result of a comparison, in rows.
 type outcome struct {
-	// differ counts the rows that are to be repaired, and written the rows that were repaired.
-	differ, written int
+	// differ counts the rows that are to be repaired.
+	differ int
+	// written counts the rows that were repaired.
+	written int
 	// left counts the rows that still differ after the attempt to repair them, and that nothing
-	// else has written since the comparison. moved counts the rows that are to be compared again,
-	// because something else wrote them before or after their repair.
-	left, moved int
+	// else has written since the comparison.
+	left int
+	// moved counts the rows that are to be compared again, because something else wrote them before or
+	// after their repair.
+	moved int
 	// unsettled counts the rows that could not be compared.
 	unsettled int
-	// more means that there are more losses than maxLost.
+	// more is true if there are lost rows that were not repaired, because there are more than maxLost.
 	more bool
 }
 
-// repair repairs the rows of a part's shadow that differ from the owner's.
+// repair repairs the rows of a part's shadow that differ from the owner's. It compares again, and repairs
+// lost rows at once, if a comparison found more lost rows than maxLost and the owner was not doubtful.
 func (w *worker) repair(ctx context.Context, p Part) error {
 	for accept := w.options.AcceptLosses; ; accept = true {
 		found, err := w.pass(ctx, &repairs{worker: w, phase: Comparing, part: p, comparison: p.Before, accept: accept})
@@ -66,17 +71,19 @@ type repairs struct {
 	// owner's counts as a loss in both, but is repaired in the served table only. A repair in the
 	// shadow would make the shadow's row older than the served row.
 	phase Phase
-	// deciding means that nothing is written. The comparison only shows whether the owner is
+	// deciding is true if no row is repaired, because the comparison only shows whether the owner is
 	// doubtful.
 	deciding bool
-	// accept means that losses are repaired at once.
+	// accept is true if lost rows are repaired at once, however many they are.
 	accept bool
-	// rows counts the owner's rows. read is the number of rows of the served table before the
-	// comparison. A later count would include missing rows that a repair has added, of which a
-	// wrong owner may have many.
-	rows, read int64
-	losses     int
-	// lost are the losses that are repaired at the end.
+	// rows counts the owner's rows that were read.
+	rows int64
+	// read is the number of rows of the served table before the comparison. A later count would include
+	// missing rows that a repair has added, of which a wrong owner may have many.
+	read int64
+	// losses counts the lost rows (reconcile.Kind.Lost).
+	losses int
+	// lost are the lost rows that are repaired at the end of the comparison.
 	lost []reconcile.Difference
 }
 
@@ -160,10 +167,10 @@ func (o *repairs) replace(ctx context.Context, found []reconcile.Difference) err
 	return o.verify(ctx, found, written)
 }
 
-// verify looks at the rows once more after their repair, and names to the observer the rows that
-// still differ. A row counts as moved in two cases: it differs and has changed since, or it was not
-// written and no longer differs. A moved row may still be damaged, because an event changes a part
-// of a row.
+// verify looks at the rows once more after their repair. If a row still differs and has not changed, it
+// counts as left, and verify names it to the observer. A row counts as moved in two cases: it differs and
+// has changed since, or it was not written and no longer differs. A moved row may still be damaged, because
+// an event changes a part of a row.
 func (o *repairs) verify(ctx context.Context, found []reconcile.Difference, written map[string]bool) error {
 	var differ []reconcile.Difference
 	err := o.retry(ctx, longTime, func(ctx context.Context) (err error) {

@@ -16,8 +16,9 @@ import (
 	"example.com/lockstep/pkg/eventing/reconcile"
 )
 
-// maxChecks bounds the comparisons of a table after the exchange that repair rows. From the second on,
-// only rows are left that moved during their repair, or that cannot be written, which each one finds again.
+// maxChecks is the most comparisons with repair that a table gets after the exchange. From the second
+// comparison on, only two kinds of rows are left: rows that moved during their repair, and rows that cannot
+// be written. Each comparison finds the rows of the second kind again.
 const maxChecks = 5
 
 var (
@@ -48,8 +49,9 @@ type Observer interface {
 	// Left names a row of the served table that still differs after its repair, and is otherwise
 	// unchanged. A later comparison may name the row again.
 	Left(aggregateType, id string, kind reconcile.Kind)
-	// Waits and Retries are those of a reconcile.Observer.
+	// Waits is Waits of a reconcile.Observer, for the comparison of an aggregate type.
 	Waits(aggregateType string, rows int)
+	// Retries is Retries of a reconcile.Observer, for the comparison of an aggregate type.
 	Retries(aggregateType string, err error)
 }
 
@@ -57,13 +59,14 @@ type Observer interface {
 type Result struct {
 	// Filled counts the owner's rows that were read.
 	Filled int64 `json:"filled"`
-	// Repaired counts the rows that were repaired in the shadow. RepairedAfter counts the rows that
-	// were repaired in the new table after the exchange.
-	Repaired      int `json:"repaired"`
+	// Repaired counts the rows that were repaired in the shadow.
+	Repaired int `json:"repaired"`
+	// RepairedAfter counts the rows that were repaired in the new table after the exchange.
 	RepairedAfter int `json:"repaired_after"`
 	// Left counts served rows that still differ after their repair, although nothing else has
-	// written them. Unsettled counts rows that could not be compared, or that moved at each repair.
-	Left      int `json:"left"`
+	// written them.
+	Left int `json:"left"`
+	// Unsettled counts served rows that could not be compared, or that something else wrote at each repair.
 	Unsettled int `json:"unsettled"`
 }
 
@@ -95,7 +98,7 @@ func (r *Rebuild) Run(ctx context.Context, by audit.Actor, o Options, seen Obser
 	return w.result, err
 }
 
-// worker is a process that runs a rebuild.
+// worker is the state of one call of Run.
 type worker struct {
 	*Rebuild
 
@@ -104,7 +107,7 @@ type worker struct {
 	seen    Observer
 	limit   *rate.Limiter
 	result  Result
-	failed  int64 // counts rows that could not be filled
+	failed  int64 // counts rows that could not be written to a shadow
 }
 
 // step does the work of the present phase, and enters the next one.
@@ -199,9 +202,9 @@ func (w *worker) compare(ctx context.Context, s State) error {
 	return w.swap(ctx, w.by, "rebuild switch", s, Checking)
 }
 
-// vacuum makes the statistics that the plans of the first readers need. It waits for its lock
-// without a limit of its own, because no reader waits behind it, and Postgres ends an autovacuum of
-// the table.
+// vacuum makes the statistics of a shadow, which the plans of the first readers after the exchange need.
+// It waits for its lock for longer than lockTime, because no reader waits behind it, and Postgres ends an
+// autovacuum of the table.
 func (w *worker) vacuum(ctx context.Context, p Part) error {
 	return bounded.Run(ctx, longTime, func(ctx context.Context) error {
 		return w.session(ctx, func(conn *pgx.Conn) error {
@@ -215,9 +218,9 @@ func (w *worker) vacuum(ctx context.Context, p Part) error {
 }
 
 // check repairs the served rows. First it compares all tables without writing, to detect a wrong
-// owner. The mirror copies each row that is written into the former table, so a rollback would not
-// undo the damage of a wrong owner. The owner may be another one than before the exchange, because
-// another process may have begun the rebuild.
+// owner. The mirror copies each repaired row into the former table, so a rollback would not undo the
+// repairs from a wrong owner. The owner may be another one than before the exchange, because another
+// process, with another address of the owner, may have begun the rebuild.
 func (w *worker) check(ctx context.Context, s State) error {
 	if err := w.runAfter(ctx); err != nil {
 		return err
@@ -243,10 +246,10 @@ func (w *worker) check(ctx context.Context, s State) error {
 	return w.enter(ctx, s, Done)
 }
 
-// checkPart repairs the rows of a table. found is the outcome of a comparison of the table. If no
-// rows differ in found, there is nothing to repair. Otherwise checkPart compares and repairs up to
-// maxChecks times. It ends earlier if each row equals its owner's row or has not changed since it
-// was compared. Another repair would not write such a row either.
+// checkPart repairs the rows of a table. found is the outcome of a comparison of the table without repair.
+// If no row differs in found, there is nothing to repair. Otherwise checkPart compares and repairs up to
+// maxChecks times. It ends earlier if no row has moved: then each row equals its owner's row, or still
+// differs and has not changed since it was compared, and another repair would not write it either.
 func (w *worker) checkPart(ctx context.Context, p Part, found outcome) (err error) {
 	accept := w.options.AcceptLosses
 	found.moved = found.differ

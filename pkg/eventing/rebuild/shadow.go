@@ -32,13 +32,14 @@ const roles = `
 //go:embed mirror.sql
 var mirror string
 
-// noMigration tries to get the lock that package migrate holds while it migrates the schema, until the
-// transaction ends. From then on a migration finds the table rebuild_state, and is refused.
+// noMigration is the statement that tries to get the lock which package migrate holds while it migrates the
+// schema. A transaction that gets the lock keeps it until the transaction ends. From then on package migrate
+// finds the table rebuild_state, and refuses to migrate.
 const noMigration = `SELECT pg_try_advisory_xact_lock(hashtext('lockstep migrate ' || current_schema()))`
 
-// create makes the shadows, the mirrors and the state, all or none of them. It returns ErrMigrating
-// during a migration. Creating the triggers waits for the running writers of the table. So each row
-// was committed before the triggers existed, or the mirror copies the row.
+// create makes the shadows, the mirrors and the table rebuild_state, all or none of them. It returns
+// ErrMigrating during a migration. The creation of the triggers waits for the transactions that write to
+// the table. So each row either was committed before the triggers existed, or is copied by the mirror.
 func (r *Rebuild) create(ctx context.Context, by audit.Actor) error {
 	err := r.inTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		var quiet bool

@@ -29,9 +29,10 @@ const (
 // State is the progress of a rebuild. The zero State means that there is no rebuild.
 type State struct {
 	Phase Phase `json:"phase"`
-	// AggregateType and Next are the type and the id at which filling continues.
+	// AggregateType is the aggregate type at which the phase Filling continues.
 	AggregateType string `json:"aggregate_type"`
-	Next          string `json:"next_id"`
+	// Next is the id in AggregateType at which the phase Filling continues.
+	Next string `json:"next_id"`
 	// Rows counts the owner's rows that have been read.
 	Rows      int64     `json:"rows"`
 	StartedBy string    `json:"started_by"`
@@ -39,12 +40,13 @@ type State struct {
 	ChangedAt time.Time `json:"changed_at"`
 	// ShadowBytes is the size of the tables that are not served, with their indexes.
 	ShadowBytes int64 `json:"shadow_bytes"`
-	// Missing names those of these tables that do not exist, because somebody has dropped them. The
-	// triggers write to them all the same, and fail, so no event of that type is applied until Finish.
+	// Missing names the shadow tables that do not exist, because a person has dropped them. The mirror's
+	// triggers still write to a dropped table, and fail. So no event of the table's type is applied until
+	// Finish removes the triggers.
 	Missing []string `json:"missing_tables"`
 }
 
-// RollbackError returns the error, which wraps ErrPhase, of a rollback in the phase of s, or nil.
+// RollbackError returns an error that wraps ErrPhase if the phase of s allows no Rollback, and otherwise nil.
 func (s State) RollbackError() error {
 	if s.Phase != Checking && s.Phase != Done && s.Phase != RolledBack {
 		return fmt.Errorf("%w: the tables were not exchanged", ErrPhase)
@@ -52,7 +54,8 @@ func (s State) RollbackError() error {
 	return nil
 }
 
-// FinishError returns the error, which wraps ErrPhase, of Finish in the phase of s, or nil.
+// FinishError returns an error that wraps ErrPhase if the phase of s does not allow Finish with this value
+// of unchecked, and otherwise nil.
 func (s State) FinishError(unchecked bool) error {
 	switch {
 	case s.Phase == None:
@@ -145,7 +148,7 @@ type Need struct {
 	Log int64 `json:"log_bytes"`
 }
 
-// Total is the sum.
+// Total is the sum of Copy and Log.
 func (n Need) Total() int64 { return n.Copy + n.Log }
 
 // Need returns the disk space that a rebuild takes.

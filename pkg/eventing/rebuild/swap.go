@@ -48,7 +48,8 @@ func (r *Rebuild) swap(ctx context.Context, by audit.Actor, action string, s Sta
 	return nil
 }
 
-// since adds to an ErrShape during a rebuild what an operator has to do.
+// since adds advice for an operator to an ErrShape that comes after the begin of a rebuild. It returns every
+// other error unchanged.
 func since(err error) error {
 	if errors.Is(err, ErrShape) {
 		return fmt.Errorf("a migration ran since the begin: finish this rebuild, and begin another one: %w", err)
@@ -56,8 +57,8 @@ func since(err error) error {
 	return err
 }
 
-// lock locks the served tables first, and then these shadows. The transactions whose rows the mirror
-// copies lock the tables in the same order.
+// lock locks the served tables first, and then the tables in shadows. A transaction that writes to a served
+// table locks the tables in the same order, because the mirror then writes to the shadow.
 func (r *Rebuild) lock(ctx context.Context, tx pgx.Tx, shadows []string) error {
 	tables := slices.Concat(r.tables, shadows)
 	if err := calm(ctx, tx, tables); err != nil {

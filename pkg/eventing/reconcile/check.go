@@ -13,21 +13,23 @@ import (
 )
 
 const (
-	// DefaultGrace is longer than an event takes to reach the reader after processes were killed. A
-	// relay's lease lasts 20 s, and the message of a killed consumer comes again after 30 s, or after the
-	// subscription's ack deadline of 60 s if it is not package inbox that consumes.
+	// DefaultGrace is the grace period of a check if Options has none. It is longer than an event takes to
+	// reach the reader after processes were killed. A relay's lease lasts 20 s, and the message of a killed
+	// consumer comes again after 30 s, or after the subscription's ack deadline of 60 s if it is not package
+	// inbox that consumes.
 	DefaultGrace = 90 * time.Second
 	// maxPending bounds the uncertain rows that are kept in memory to be looked at again.
 	maxPending = 10_000
-	// maxAge is how long an uncertain row waits for the next look, which comes after the present part. So it
-	// also bounds the work that is repeated when another instance continues a check.
+	// maxAge is the age of the oldest uncertain row at which the check, after the present part, looks at all
+	// uncertain rows again. It also bounds the work that is repeated when another instance continues a
+	// check, because a check continues at the first uncertain row.
 	maxAge = 2 * time.Minute
 	// graces is how many grace periods a row may stay uncertain before it counts as unsettled.
 	graces = 2
 )
 
-// errAnswer means that the owner's answer does not fit the question, so that the check might not
-// end.
+// errAnswer means that the owner's answer is not about the ids that the check asked for. With such
+// answers the check might never end.
 var errAnswer = errors.New("the owner's answer is no answer to the question")
 
 // again is the pause between two looks at the uncertain rows.
@@ -92,10 +94,10 @@ type Options struct {
 
 // Observer receives the results of a check.
 type Observer interface {
-	// Passed says that all rows below next are checked. rows is how many of the owner's rows were read since
-	// the last call, or how many counters. It leaves out rows that only the reader has. A check that continues
-	// another one reads some rows again. If there is no progress, Passed is called with 0 rows from time to time,
-	// so that the observer knows that the check goes on.
+	// Passed says that all rows with ids below next are checked. rows is how many of the owner's rows, or
+	// how many counters, were read since the last call of Passed. It leaves out rows that only the reader has.
+	// A check that continues another one reads some rows again. If there is no progress, Passed is called with
+	// 0 rows from time to time, so that the observer knows that the check goes on.
 	Passed(ctx context.Context, next string, rows int64) error
 	// Differ receives rows that certainly differ. A check reports each row once.
 	Differ(ctx context.Context, found []Difference) error
@@ -111,8 +113,9 @@ type Observer interface {
 // Check compares all rows from the id o.From on, in parts and in the order of their ids. It passes
 // the rows that differ to the observer seen, and ends with an error of that observer. It returns
 // how many rows could not be decided, because they changed faster than they could be compared, or
-// because the owner's answers are from before these rows. The reader's database may be away for half a minute, and
-// Check reads again. It leaves it to the Owner to ask again.
+// because the owner's answers are from before these rows. If the reader's database is away, Check tries
+// again for half a minute. An error of the Owner ends the check: the Owner itself repeats a request that
+// failed.
 func (c Comparison) Check(ctx context.Context, o Options, seen Observer) (unsettled int, err error) {
 	r := &run{
 		Comparison: c, definition: c.Reader.Definition(), grace: cmp.Or(o.Grace, DefaultGrace),

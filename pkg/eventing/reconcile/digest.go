@@ -74,7 +74,7 @@ func (t *Table) Row(ctx context.Context, id string) (Row, error) {
 	return p.Rows[0], nil
 }
 
-// own is a leaf of the reader's table. N is the number of the owner's leaf for the same range.
+// own is a leaf of the reader's table. N is the index of the owner's leaf for the same range in Part.Leaves.
 type own struct {
 	N      int
 	Rows   int64
@@ -84,7 +84,7 @@ type own struct {
 
 // leaves digests the table's rows in the ranges of p, which begins at the id from. If the table has
 // many more rows in these ranges than the owner, leaves reads only a part of its rows. complete
-// says that leaves has read all rows in these ranges.
+// is true if leaves has read all rows in these ranges.
 func (t *Table) leaves(ctx context.Context, d Definition, from string, p Part) (found []own, complete bool, err error) {
 	bounds := make([]string, len(p.Leaves)-1)
 	for i := range bounds {

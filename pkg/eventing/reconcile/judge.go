@@ -64,14 +64,14 @@ func differ(a, b uuid.UUID) bool { return a != uuid.Nil && b != uuid.Nil && a !=
 // sighting is a row whose difference was not certain when the check first saw it.
 type sighting struct {
 	id string
-	// since is the time at which the grace period began. version is the owner's version at that
-	// time. See the method lasts.
+	// since is the time at which the grace period of the row began. See the method lasts.
+	since time.Time
+	// version is the owner's version of the row at the time since.
 	version int64
-	since   time.Time
-	// epoch is the reader's epoch of the row, and seen is when the check first saw the row in that
-	// epoch. See the method epochStands.
+	// epoch is the reader's epoch of the row. See the method epochStands.
 	epoch int64
-	seen  time.Time
+	// seen is the time at which the check first saw the row in that epoch.
+	seen time.Time
 	// first is the time of the first sighting.
 	first time.Time
 }
@@ -97,15 +97,15 @@ func (s *sighting) certain(k Kind, reader, owner Row, a Answer, grace time.Durat
 	return a.AsOf.After(owner.At.Add(grace)) || s.lasts(reader.Version >= s.version, owner, a, grace)
 }
 
-// ownerStands reports whether the owner's row has stood for the grace period. Then the event of that
-// row is not on its way, even if the row has a time in the future.
+// ownerStands reports whether the owner's row has been unchanged for the grace period. Then the event of that
+// row is not on its way. If the time of the row is in the future, it cannot show this. Then the check itself
+// must have seen the same version for the grace period.
 func (s *sighting) ownerStands(owner Row, a Answer, grace time.Duration) bool {
 	return a.AsOf.After(owner.At.Add(grace)) || fromFuture(owner.At) && s.lasts(s.version != owner.Version, owner, a, grace)
 }
 
-// lasts reports whether the difference has lasted for longer than the grace period. moved says that
-// the row has moved since the period began. Then the period begins again, with the owner's present
-// version.
+// lasts reports whether the difference has lasted for longer than the grace period. moved is true if the row
+// has moved since the period began. Then the period begins again, with the owner's present version.
 func (s *sighting) lasts(moved bool, owner Row, a Answer, grace time.Duration) bool {
 	if s.since.IsZero() || moved {
 		s.version, s.since = owner.Version, a.AsOf
@@ -113,10 +113,10 @@ func (s *sighting) lasts(moved bool, owner Row, a Answer, grace time.Duration) b
 	return a.AsOf.Sub(s.since) > grace
 }
 
-// epochStands reports whether the owner's answer is from lossTime after the check first saw the
-// reader's row in its epoch. That counts if only the epoch of the row is later, because an earlier
-// answer may be from before the epoch began. The time of the row does not show that, because a
-// repair moves a row of any age to the present epoch.
+// epochStands is about a row that is Ahead only by its epoch. It reports whether the owner's answer is more
+// than lossTime younger than the check's first look at the reader's row in that epoch. An earlier answer may
+// be from before the owner began the epoch. The time of the row (Row.At) does not show that, because a repair
+// moves a row of any age to the present epoch. For every other row epochStands returns true.
 func (s *sighting) epochStands(k Kind, reader, owner Row, a Answer) bool {
 	if k != Ahead || reader.Version > owner.Version {
 		return true
@@ -132,9 +132,11 @@ func (s *sighting) epochStands(k Kind, reader, owner Row, a Answer) bool {
 func fromFuture(at time.Time) bool { return at.After(time.Now().Add(lossTime)) }
 
 const (
-	// fewLosses is how many lost rows (Kind.Lost) are repaired unless the owner has no rows at all. More are
-	// repaired only if they are at most one of lossShare rows. See Doubtful.
+	// fewLosses is the number of lost rows (Kind.Lost) that never make an owner doubtful, unless the owner
+	// has no rows at all. See Doubtful.
 	fewLosses = 100
+	// lossShare is the divisor for the share of rows that may be lost: more lost rows than fewLosses make the
+	// owner doubtful if they are more than one row in lossShare.
 	lossShare = 20
 )
 

@@ -18,8 +18,8 @@ type Counters interface {
 	Type() string
 	// Estimate returns about how many counters there are.
 	Estimate(ctx context.Context) (rows int64, err error)
-	// Count counts again the rows of the first ids in the range in. It takes as many ids as have
-	// about PartRows rows.
+	// Count counts the rows of the first ids in the range in, and compares the numbers with the counters.
+	// It takes as many ids as have about PartRows rows together.
 	Count(ctx context.Context, in Range) (Counted, error)
 	// Recount sets the counters of ids to the values that their rows have, and keeps the
 	// differences in the audit table. It returns the ids whose counters were wrong.
@@ -50,7 +50,8 @@ func (c Recount) Estimate(ctx context.Context) (rows int64, err error) {
 }
 
 // Check counts all rows again from the id o.From on, and passes wrong counters to the observer
-// seen. The ids that it cannot count are unsettled. The database may be away for half a minute.
+// seen. unsettled is the number of ids with too many rows to count. If the database is away, Check tries
+// again for half a minute.
 func (c Recount) Check(ctx context.Context, o Options, seen Observer) (unsettled int, err error) {
 	limit, end := o.Limiter(), uuid.Max.String()
 	seen = metered{seen, c.Type()}

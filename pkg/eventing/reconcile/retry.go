@@ -20,8 +20,9 @@ const outage = 30 * time.Second
 
 var readPause = backoff.Policy{Base: 500 * time.Millisecond, Cap: 5 * time.Second}
 
-// tryAgain calls read until it succeeds. It ends with the error of read if that is not one of the connection, or after
-// outage. read must change nothing. seen is told of each attempt that another one follows, unless it is nil.
+// tryAgain calls read until read succeeds. It returns the error of read if the database is not away (isAway),
+// or if read has failed for longer than outage. read must change nothing. tryAgain reports each failed attempt
+// that it repeats to seen, unless seen is nil.
 func tryAgain[T any](ctx context.Context, seen Observer, read func() (T, error)) (result T, err error) {
 	var failing time.Time
 	for range readPause.Attempts(ctx) {

@@ -18,7 +18,7 @@ type run struct {
 	grace      time.Duration
 	observer   Observer
 	limit      *rate.Limiter
-	// All rows with ids below from were compared.
+	// from is the id up to which all rows were compared.
 	from string
 	// shown is the time when the observer was last told that the check goes on.
 	shown time.Time
@@ -27,9 +27,9 @@ type run struct {
 	unsettled int
 }
 
-// patience is how long a row may stay uncertain as a difference of kind k. For the kinds other than
-// Missing and Behind it is at least lossTime plus the grace period. Such a difference is usually
-// not certain before lossTime is over.
+// patience returns how long a row may stay uncertain as a difference of kind k. For the kinds other than
+// Missing and Behind it is at least lossTime plus the grace period, because a difference of such a kind is
+// usually not certain before lossTime is over.
 func (r *run) patience(k Kind) time.Duration {
 	if k == Missing || k == Behind {
 		return graces * r.grace
@@ -79,7 +79,8 @@ func (r *run) passed(ctx context.Context, next string, rows int64) error {
 }
 
 // compare returns the ranges in which the two sides differ. Neighbouring ranges are joined into
-// one.
+// one. If complete is false, the ranges from the last leaf of mine on count as different, because the
+// reader's rows in them were not all read.
 func compare(owners Part, mine []own, complete bool) (dirty []Range) {
 	byLeaf := make([]own, len(owners.Leaves))
 	last := len(owners.Leaves)

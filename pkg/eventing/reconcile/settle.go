@@ -8,8 +8,9 @@ import (
 	"example.com/lockstep/pkg/eventing/backoff"
 )
 
-// signEvery is the time after which, or after one more look, settle tells the observer that the check
-// goes on. Otherwise many looks at a slow owner would take longer than an observer waits.
+// signEvery is the pause between two calls by which settle tells the observer that the check goes on. It can
+// be longer by one look. Without these calls, many looks at a slow owner would take longer than an observer
+// waits.
 const signEvery = 10 * time.Second
 
 // settleOld settles the uncertain rows if there are maxPending of them, or if the first of them has
@@ -21,11 +22,10 @@ func (r *run) settleOld(ctx context.Context) error {
 	return nil
 }
 
-// settle looks at the uncertain rows again and again. It tells the observer that it waits, after the first look that
-// leaves rows open, and then whenever it shows that the check goes on. It is finished with a row if the row is equal
-// on both sides, or if its difference is certain. A row that is still uncertain when its patience
-// has passed counts as unsettled. The method patience returns this time, which begins with the call
-// of settle.
+// settle looks at the uncertain rows again and again. If rows are still uncertain after the first look at all
+// of them, it tells the observer how many (Observer.Waits), and then again every signEvery. settle is finished
+// with a row if the row is equal on both sides, or if its difference is certain. A row that is still uncertain
+// after its time (see the method patience) counts as unsettled. The time begins with the call of settle.
 func (r *run) settle(ctx context.Context) error {
 	began, said := time.Now(), time.Time{}
 	for attempt := 1; len(r.pending) > 0; attempt++ {

@@ -24,8 +24,9 @@ const (
 	encoding = 1
 )
 
-// ColumnEpoch is the SQL expression for the epoch of a row in a read model, whose tables have a column
-// for it. An owner's tables have none, and use the owner's present epoch, outbox.PresentEpoch.
+// ColumnEpoch is the SQL expression for the epoch of a row in a read model, because the tables of a read
+// model have a column for it. An owner's tables have no such column. Their expression is
+// outbox.PresentEpoch, the owner's present epoch.
 const ColumnEpoch = "epoch"
 
 // ErrDefinition means that the two sides cannot compare their rows, because one of them does not
@@ -36,8 +37,9 @@ var ErrDefinition = errors.New("the two builds cannot be compared")
 // services.
 const ReasonIncomparable = "CANNOT_COMPARE"
 
-// Definition says what a digest is of.
+// Definition is the content of a row's digest. Two digests can be compared if their definitions are equal.
 type Definition struct {
+	// Encoding is the version of the rules by which a row becomes text.
 	Encoding int32
 	// Fields are the names of the columns that count, besides id, version and times.
 	Fields []string
@@ -53,10 +55,10 @@ type Leaf struct {
 	Digest string
 }
 
-// Answer is the state of the database that answered.
+// Answer is the part of each answer that tells the state of the database that answered.
 type Answer struct {
-	// AsOf is a time. Everything that had committed by that time is in the answer. The zero time
-	// means unknown.
+	// AsOf is the time of the answer: everything that had committed by that time is in the answer. The zero
+	// time means unknown.
 	AsOf time.Time
 	// Epoch is the owner's present epoch.
 	Epoch int64
@@ -76,8 +78,9 @@ type Row struct {
 	Epoch   int64
 	// EventID is the event that made Version; the zero id is unknown.
 	EventID uuid.UUID
-	// At is the time of that event.
-	At      time.Time
+	// At is the time of the event that made Version.
+	At time.Time
+	// Deleted is true for a tombstone.
 	Deleted bool
 	Digest  string
 }
@@ -137,8 +140,8 @@ func NewTable(db *pgxpool.Pool, name string, key Key, columns, epoch string) *Ta
 // Definition returns the Definition that has all of the table's fields.
 func (t *Table) Definition() Definition { return Definition{Encoding: encoding, Fields: t.fields} }
 
-// check returns an error unless ids are ids of the table and the table can make digests by d. A
-// field of a request may become part of a statement only after this check. Each field may occur
+// check returns an error unless ids are ids of the table and the table can make digests by d. The names in
+// d.Fields come from a request, and become part of a statement only after this check. Each name may occur
 // once, so that the number of columns bounds the statement's length and cost.
 func (t *Table) check(d Definition, ids ...string) error {
 	if d.Encoding != encoding {

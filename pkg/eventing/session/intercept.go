@@ -13,12 +13,14 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// The names of the fields, and of the header and metadata, that carry tokens. The query parameter of
-// REST has the name of answerField.
+// The names under which requests and answers carry tokens.
 const (
+	// demandField is the field of a request message.
 	demandField = "at_least_as_fresh"
+	// answerField is the field of an answer message, and the query parameter of a REST request.
 	answerField = "consistency_token"
-	header      = "Consistency-Token"
+	// header is the header of a REST request or answer, and the metadata key of a gRPC answer.
+	header = "Consistency-Token"
 )
 
 // Intercept is a gRPC client interceptor. A request with an empty field at_least_as_fresh is sent
@@ -36,7 +38,7 @@ func Intercept(
 		return invoke(ctx, method, req, reply, cc, opts...)
 	}
 	var md metadata.MD
-	// The array of opts may be that of concurrent calls, so the option goes into an array of its own.
+	// Concurrent calls may share the array of opts, so the option is appended to a copy.
 	err := invoke(ctx, method, withToken(req, s.Token()), reply, cc, append(slices.Clip(opts), grpc.Header(&md))...)
 	tokens := md.Get(header)
 	if err == nil {

@@ -1,6 +1,6 @@
 // Package session is for callers of services that answer with consistency tokens. A read of a
-// session sees at least the state that the session has written or seen before, of the aggregates that
-// its answers have named last ([consistency.MaxPositions] of them).
+// session returns nothing older than the session's own writes and earlier reads. This holds for the
+// [consistency.MaxPositions] aggregates that answers to the session have named last.
 //
 // A Session keeps one token for all of its writes and reads. [Intercept] and [Transport] add the
 // token of each answer to the session in the call's context. They send the session's token with
@@ -30,7 +30,7 @@ import (
 type Session struct {
 	mu     sync.Mutex
 	tenant string
-	recent []consistency.Position // in the order in which they were met
+	recent []consistency.Position // the aggregate that an answer named last is at the end
 	text   string                 // the token of all positions in recent
 }
 
@@ -82,8 +82,9 @@ func (s *Session) Token() string {
 	return s.text
 }
 
-// Forget drops all that the session remembers. A caller needs it after the reason TOKEN_AHEAD: the owner
-// has lost a write of the session, in a failover, and reads that require the write go on failing.
+// Forget drops all that the session remembers. A caller needs it after an error with the reason
+// TOKEN_AHEAD: the owner has lost a write of the session in a failover, and each read that requires the
+// write fails until the session forgets it.
 func (s *Session) Forget() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -62,13 +62,13 @@ func (s Scope) EnterLimited(b *pgx.Batch, lockTimeout time.Duration) {
 		limit, s.role, s.tenant)
 }
 
-// ReadTime is a limit for a read by key, or of a page. A connection may be lost without an error, for
-// example in a failover of the database. Without the limit the read would then wait for as long as its
-// request may last.
+// ReadTime is the time limit of a read of one row by its key, or of one page of rows, such as
+// [Scope.Read]. A connection may be lost without an error, for example in a failover of the database.
+// Without the limit the read would then wait for as long as its request may last.
 const ReadTime = 5 * time.Second
 
 // Read runs a query in a transaction of its own, in one round trip. read collects the
-// rows. Read is bounded by [ReadTime]. If that has ended it, the error wraps [bounded.ErrLimit].
+// rows. If the query takes longer than [ReadTime], Read returns an error that wraps [bounded.ErrLimit].
 func (s Scope) Read(ctx context.Context, db *pgxpool.Pool, read func(pgx.Rows) error, query string, args ...any) error {
 	return bounded.Run(ctx, ReadTime, func(ctx context.Context) error {
 		if s.all {
@@ -80,10 +80,10 @@ func (s Scope) Read(ctx context.Context, db *pgxpool.Pool, read func(pgx.Rows) e
 	})
 }
 
-// ReadReplanned does the same as Read without a limit of its own, and makes Postgres plan the query for its
-// arguments each time.
-// After five executions Read may keep one plan for all arguments. Planning costs tenths of a
-// millisecond. That pays off if the best plan differs with the arguments, as for a part of a text.
+// ReadReplanned does the same as Read, but without the limit ReadTime, and makes Postgres plan the query
+// for its arguments each time. For a query of Read, Postgres may keep one plan for all arguments after
+// five executions. Planning costs tenths of a millisecond. It pays off if the best plan differs with the
+// arguments, as for a search for a part of a text.
 func (s Scope) ReadReplanned(ctx context.Context, db *pgxpool.Pool, read func(pgx.Rows) error, query string, args ...any) error {
 	b := &pgx.Batch{}
 	b.Queue(`SELECT set_config('plan_cache_mode', 'force_custom_plan', true)`)

@@ -19,31 +19,32 @@ type gate struct {
 	met time.Time
 }
 
-// place is the state of a key that has callers. The caller that is in holds turn. gate.mu guards
-// the other fields.
+// place is the state of a key that has callers. gate.mu guards all fields except inside.
 type place struct {
-	turn chan struct{}
+	// inside has one element while a caller is in. It is not one of the Writer's turns.
+	inside chan struct{}
 	// callers counts the caller that is in and the callers that wait.
 	callers int
-	// locked says that the last try of a caller for this key met another transaction's lock.
+	// locked is true if the last try of a caller for this key met another transaction's lock.
 	locked bool
 	// met is when a try for this key last met another transaction's lock.
 	met time.Time
-	// trying says that the caller that is in has one of the writer's turns. It has no meaning for the
-	// callers without a key, because several of them may have turns at once.
+	// trying is true while the caller that is in has one of the Writer's turns (Writer.turns). It has no
+	// meaning for the callers without a key, because several of them may have turns at once.
 	trying bool
 }
 
-// enter waits until the caller is in for key. The error is ErrLocked or ErrBusy, if ctx ended before
-// that, or if too many callers wait for a lock. began is when the caller began to wait, and budget is
-// how long a caller waits. A caller that is in must call leave.
+// enter waits until the caller is in for key. If too many callers wait for a lock (maxBehindLock), enter
+// returns ErrLocked at once. If ctx ends before the caller is in, enter returns ErrLocked or ErrBusy.
+// began is the time at which the caller began to wait, and budget is how long a caller waits. A caller
+// that is in must call leave.
 func (g *gate) enter(ctx context.Context, key string, began time.Time, budget time.Duration) (*place, error) {
 	p, ok := g.join(key, began.Add(-budget))
 	if !ok {
 		return nil, ErrLocked
 	}
 	select {
-	case p.turn <- struct{}{}: // in the order of arrival
+	case p.inside <- struct{}{}: // in the order of arrival
 		return p, nil
 	case <-ctx.Done():
 		defer g.quit(key, p)
@@ -51,14 +52,15 @@ func (g *gate) enter(ctx context.Context, key string, began time.Time, budget ti
 	}
 }
 
-// join returns the place of key. ok is false if too many callers wait for a lock that was met after the
-// time since. Without this limit, a place whose callers get no turn would remember an old lock.
+// join returns the place of key. ok is false if maxBehindLock callers wait already, and the last try for
+// key met another transaction's lock after the time since. A lock that was met earlier does not count,
+// because it may be gone: while no caller of the place gets a turn, no try shows that.
 func (g *gate) join(key string, since time.Time) (p *place, ok bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	p = g.keys[key]
 	if p == nil {
-		p = &place{turn: make(chan struct{}, 1)}
+		p = &place{inside: make(chan struct{}, 1)}
 		g.keys[key] = p
 	}
 	if p.locked && p.met.After(since) && p.callers > maxBehindLock {
@@ -69,7 +71,7 @@ func (g *gate) join(key string, since time.Time) (p *place, ok bool) {
 }
 
 func (g *gate) leave(key string, p *place) {
-	<-p.turn
+	<-p.inside
 	g.quit(key, p)
 }
 
@@ -89,7 +91,8 @@ func (g *gate) beginTurn(p *place) {
 	p.trying = true
 }
 
-// endTurn notes the end of that turn, and whether the try met another transaction's lock.
+// endTurn notes that a caller of p gives its turn back. locked is true if the caller's try met another
+// transaction's lock.
 func (g *gate) endTurn(p *place, locked bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -100,10 +103,13 @@ func (g *gate) endTurn(p *place, locked bool) {
 	}
 }
 
-// reason returns ErrLocked if a try has met a lock since the time began, and otherwise ErrBusy. p is the
-// place at which the caller waits. p is nil if the caller is in and has waited for one of the writer's
-// turns, which the callers of all keys share. The tries for all keys count if p is nil, and while the
-// caller that is in at p waits for a turn. Otherwise only the tries for p's key count.
+// reason returns the error of a caller that gives up its wait: ErrLocked if a try that it waited for has
+// met a lock since the time began, and otherwise ErrBusy.
+//
+//   - p is nil for a caller that is in and waited for one of the Writer's turns. The callers of all keys
+//     share the turns, so the tries for all keys count.
+//   - Otherwise the caller waited at the place p. If the caller that is in at p has a turn, only the
+//     tries for p's key count. If that caller waits for a turn itself, the tries for all keys count.
 func (g *gate) reason(p *place, began time.Time) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -14,15 +14,18 @@ import (
 // would keep its connection for the role's lock_timeout. So if a statement is not prepared, BEGIN and
 // lock_timeout are sent first. That costs one or two round trips, for each connection and statement once.
 //
-// After an error pgx forgets the statements of the batch, and has no method that tells which ones it has.
-// Outside of a Writer an error may concern the same text on the same connection. So the statements of a
-// Writer have a text of their own. pgx also drops the oldest of more than 512 statements, and the services
-// have far fewer.
+// pgx has no method that tells which statements a connection has prepared, so this file keeps a list of
+// them for each connection. After an error pgx forgets the statements of the batch that failed. Such an
+// error can also come outside of a Writer. If the failed statement had the same text as a statement of a
+// Writer, the list would still name that text. So the statements of a Writer have texts that no other
+// statement has (mark). pgx also drops the oldest of more than 512 statements, and the services have far
+// fewer.
 
-// preparedKey is the key of a connection's data under which its statements are kept.
+// preparedKey is the key under which a connection's CustomData has the list of prepared statements.
 const preparedKey = "example.com/lockstep/pkg/eventing/txn.prepared"
 
-// mostPrepared bounds the statements that are kept. It is below pgx's own bound of 512.
+// mostPrepared is the most statements in the list of a connection. A list that is longer is replaced by
+// an empty one. mostPrepared is below 512, which is pgx's own bound.
 const mostPrepared = 256
 
 func preparedOn(conn *pgx.Conn) map[string]bool {
@@ -71,8 +74,8 @@ type preparing struct {
 	statements []string
 }
 
-// statementsOf returns the statements as their caller wrote them. When pgx sends a statement with named
-// arguments, it replaces the statement's text in b.
+// statementsOf returns the texts of b's statements. It is called before pgx sends b, because pgx replaces
+// the text of a statement with named arguments when it sends the statement.
 func statementsOf(b *pgx.Batch) []string {
 	all := make([]string, len(b.QueuedQueries))
 	for i, q := range b.QueuedQueries {

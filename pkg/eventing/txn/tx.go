@@ -20,15 +20,18 @@ type Tx struct {
 	tx    pgx.Tx // nil until BEGIN has been sent
 	conn  *pgx.Conn
 	scope tenant.Scope
-	// last says that the next batch commits. ended says that the committing batch has been sent.
-	// committed says that COMMIT has succeeded.
-	last, ended, committed bool
+	// last is true if the next batch is the last one, and commits (see WithCommit).
+	last bool
+	// ended is true once the batch that commits has been sent.
+	ended bool
+	// committed is true once COMMIT has succeeded.
+	committed bool
 }
 
-// WithCommit returns the transaction for its last batch. The next batch also commits. The transaction has
-// committed when that batch is closed without an error. When a callback of that batch runs, COMMIT
-// has already been sent, and only an error of the database can stop the transaction. So the
-// callback must not return an error of its own. Statements after that batch fail with
+// WithCommit announces that the next batch is the last one, and returns t. t sends COMMIT with that
+// batch. The transaction has committed when that batch is closed without an error. When a callback of
+// that batch runs, COMMIT has already been sent, and only an error of the database can stop the
+// transaction. So the callback must not return an error of its own. Statements after that batch fail with
 // [pgx.ErrTxClosed].
 func (t *Tx) WithCommit() pgx.Tx {
 	t.last = true

@@ -20,9 +20,10 @@ import (
 )
 
 const (
-	// LockTime is how long a transaction of a Writer waits for a lock, on its connection. Healthy writers
-	// take far less. Another session that waits for the lock of a whole table delays all writers of that
-	// table. The session should give up its wait before LockTime, so that no request has to try again.
+	// LockTime is how long a transaction of a Writer waits for a lock. It holds a connection meanwhile.
+	// Healthy writers take far less. Another session that waits for the lock of a whole table delays all
+	// writers of that table. That session should give up its wait before LockTime, so that no request has to
+	// try again.
 	LockTime = 100 * time.Millisecond
 	// lockBudget is how long a request may go on trying in all. It covers the waits for locks and
 	// for turns in all tries of the request, and the pauses between the tries.
@@ -56,8 +57,10 @@ var lockRetry = backoff.Policy{Base: 100 * time.Millisecond, Cap: 500 * time.Mil
 //
 // Between requests of different processes, only the lock itself keeps the order.
 type Writer struct {
-	db     *pgxpool.Pool
-	gate   gate
+	db   *pgxpool.Pool
+	gate gate
+	// turns has one element for each request that has a turn. Only such a request takes a connection. Its
+	// capacity is one less than the connections of the pool.
 	turns  chan struct{}
 	budget time.Duration // lockBudget; tests have more
 	locked metric.Int64Counter
@@ -138,8 +141,8 @@ func (w *Writer) tryAgain(patient, ctx context.Context, began time.Time, p *plac
 	return w.gaveUp(ctx, fmt.Errorf("%w: %w", ErrLocked, err))
 }
 
-// try takes a connection, and runs the transaction. Then it ends the turn that the request has.
-// locked says that the transaction met a lock and has changed nothing. If the last batch of do has
+// try takes a connection, and runs the transaction. Then it gives back the turn that the request has.
+// locked is true if the transaction met a lock and has changed nothing. If the last batch of do has
 // committed the transaction, locked is false, whatever do did afterwards.
 func (w *Writer) try(ctx context.Context, p *place, r request) (locked bool, err error) {
 	w.gate.beginTurn(p)

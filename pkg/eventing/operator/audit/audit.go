@@ -32,7 +32,7 @@ type Actor struct {
 	// By is the name that the person gave. The database also records the role
 	// that was logged in.
 	By string
-	// Why may be empty.
+	// Why is the reason that the person gave. It may be empty.
 	Why string
 }
 
@@ -105,7 +105,7 @@ func History(ctx context.Context, db *pgxpool.Pool, event uuid.UUID) ([]Entry, e
 const recordedPage = 500
 
 // Recorded returns the ids of aggregates of a type that have entries with a Record, in order. It
-// returns up to 500 ids that follow the id after. last means that no more ids follow.
+// returns up to 500 ids that follow the id after. last is true if no more ids follow.
 func Recorded(ctx context.Context, db *pgxpool.Pool, aggregateType, after string) (ids []string, last bool, err error) {
 	ids, err = bounded.Collect(ctx, bounded.Pool{DB: db, Limit: queryTimeout}.Statement("read audit", `
 		SELECT DISTINCT aggregate_id FROM operator_actions
@@ -114,9 +114,9 @@ func Recorded(ctx context.Context, db *pgxpool.Pool, aggregateType, after string
 	return ids, len(ids) < recordedPage, err
 }
 
-// Naming returns those of ids whose aggregates have an entry with the string text in its Record. A
-// Record that is a message has the data of the message in the field data, in base64, and Naming looks into the data,
-// too. text is, for example, a person's id.
+// Naming selects from ids the aggregates that have an entry with the string text in its Record. text is,
+// for example, a person's id. If a Record is a message, its field data has the message's data in base64.
+// Naming decodes that field, and looks for text in the data, too.
 func Naming(ctx context.Context, db *pgxpool.Pool, aggregateType string, ids []string, text string) ([]string, error) {
 	return bounded.Collect(ctx, bounded.Pool{DB: db, Limit: queryTimeout}.Statement("read audit", `
 		SELECT DISTINCT aggregate_id FROM operator_actions

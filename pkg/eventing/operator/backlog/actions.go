@@ -15,9 +15,10 @@ import (
 )
 
 const (
-	// purgeBatch keeps transactions short.
+	// purgeBatch is the most events that Purge reads in one transaction. It keeps the transactions short.
 	purgeBatch = 1000
-	// forgetBatch bounds the events, and with them the locks and the time, of one statement.
+	// forgetBatch is the most events that one statement of Forget deletes or empties. It bounds the locks
+	// and the time of the statement.
 	forgetBatch = 1000
 )
 
@@ -109,10 +110,9 @@ func (b *Backlog) Contents(ctx context.Context, aggregateType string, ids []stri
 
 // Forget deletes the published events of these aggregates, whatever their age, except the newest
 // event of each aggregate. It empties the newest event, because Append needs the row but not the
-// payload. waiting is the number of events that waited to be published when the last statement of
-// Forget began, even if they are published by now. Waiting events keep their payload, because
-// consumers could not apply an event without its payload, or an event that is sent after a later
-// one.
+// payload. waiting is the number of events with a payload that waited to be published when the last
+// statement of Forget began, even if they are published by now. Forget does not touch waiting events,
+// because consumers could not apply an event without its payload, or one that came after a later event.
 func (b *Backlog) Forget(ctx context.Context, aggregateType string, ids []string) (waiting int64, err error) {
 	for {
 		forgotten, waiting, err := b.forget(ctx, aggregateType, ids)

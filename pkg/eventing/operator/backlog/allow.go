@@ -19,9 +19,9 @@ var ErrNoHole = errors.New("there is no hole to allow")
 type Hole struct {
 	// Newest is the newest event of the aggregate in the outbox.
 	Newest Event `json:"newest"`
-	// Version is the version of the row.
+	// Version is the version of the aggregate's row.
 	Version int64 `json:"row_version"`
-	// Missing is how many versions have no event.
+	// Missing is the number of versions after Newest, up to Version, that have no event.
 	Missing int64 `json:"missing"`
 }
 
@@ -54,10 +54,10 @@ func (b *Backlog) PlanAllow(ctx context.Context, aggregateType, aggregateID stri
 	return h, nil
 }
 
-// Allow lets the outbox take the next event of an aggregate whose versions have the hole h. The versions of the hole stay
-// without an event: a consumer sees the gap with the next event, and repairs itself from the owner. The event
-// after the next one has to follow again. If the aggregate has got an event since the hole was planned, or the hole is
-// already allowed, the error is ErrNoHole.
+// Allow lets the outbox take the next event of the aggregate that has the hole h. The versions of the hole
+// stay without an event: a consumer sees the gap with the next event, and repairs itself from the owner.
+// From then on the outbox refuses holes again. If the aggregate has got an event since PlanAllow returned h,
+// or the hole is already allowed, the error is ErrNoHole.
 func (b *Backlog) Allow(ctx context.Context, o audit.Actor, h Hole) error {
 	e := h.Newest
 	return b.db.Tx(ctx, "allow", func(ctx context.Context, tx pgx.Tx) error {

@@ -22,9 +22,9 @@
 //
 // If an attempt to publish the event were still in progress, the event could arrive after its
 // successors, out of order. A relay starts a publish only while its lease lasts longer than that
-// publish's timeout. So no attempt is in progress once the lease and the timeout have passed. Both
-// are measured by the database's clock, from the last lease and from the parking. No relay claims a
-// parked event, so the wait does not start again.
+// publish's timeout. So no attempt is in progress once the lease and the timeout have passed. Skip
+// measures this time by the database's clock, from the last lease or the parking, whichever is later. No
+// relay claims a parked event, so the wait does not start again.
 //
 // # Allow
 //
@@ -67,31 +67,33 @@ type Backlog struct{ db bounded.Pool }
 // New returns the backlog of the outbox in db.
 func New(db *pgxpool.Pool) *Backlog { return &Backlog{bounded.Pool{DB: db, Limit: queryTimeout}} }
 
-// Event is one row of the outbox. Reason is the last refusal, empty if there
-// was none.
+// Event is one row of the outbox.
 type Event struct {
-	ID            uuid.UUID  `json:"event_id"`
-	AggregateType string     `json:"aggregate_type"`
-	AggregateID   string     `json:"aggregate_id"`
-	Version       int64      `json:"version"`
-	Type          string     `json:"event_type"`
-	State         string     `json:"state"`
-	Attempts      int        `json:"attempts"`
-	OccurredAt    time.Time  `json:"occurred_at"`
-	NextRetryAt   *time.Time `json:"next_retry_at,omitempty"`
-	ParkedAt      *time.Time `json:"parked_at,omitempty"`
-	PublishedAt   *time.Time `json:"published_at,omitempty"`
-	Reason        string     `json:"reason,omitempty"`
+	ID            uuid.UUID `json:"event_id"`
+	AggregateType string    `json:"aggregate_type"`
+	AggregateID   string    `json:"aggregate_id"`
+	Version       int64     `json:"version"`
+	Type          string    `json:"event_type"`
+	// State is one of the states in the package doc.
+	State       string     `json:"state"`
+	Attempts    int        `json:"attempts"`
+	OccurredAt  time.Time  `json:"occurred_at"`
+	NextRetryAt *time.Time `json:"next_retry_at,omitempty"`
+	ParkedAt    *time.Time `json:"parked_at,omitempty"`
+	PublishedAt *time.Time `json:"published_at,omitempty"`
+	// Reason is the broker's reason for its last refusal of the event; empty if there was no refusal, or if
+	// the event is published.
+	Reason string `json:"reason,omitempty"`
 }
 
-// behindParked is true if o waits behind a parked event of its aggregate.
+// behindParked is the SQL condition that the event o waits behind a parked event of its aggregate.
 const behindParked = `EXISTS (
 	SELECT FROM outbox older
 	 WHERE older.published_at IS NULL AND older.parked_at IS NOT NULL
 	   AND older.aggregate_type = o.aggregate_type AND older.aggregate_id = o.aggregate_id
 	   AND older.version < o.version)`
 
-// columns are the fields of an Event.
+// columns has the SQL expressions for the fields of an Event, from the row o.
 const columns = `o.id, o.aggregate_type, o.aggregate_id, o.version, o.event_type AS type,
 	CASE WHEN o.published_at IS NOT NULL THEN 'published'
 	     WHEN o.parked_at IS NOT NULL THEN 'parked'
@@ -101,7 +103,7 @@ const columns = `o.id, o.aggregate_type, o.aggregate_id, o.version, o.event_type
 	     ELSE 'pending' END AS state,
 	o.publish_attempts AS attempts, o.occurred_at, o.next_retry_at, o.parked_at, o.published_at, coalesce(o.last_error, '') AS reason`
 
-// blocked counts the events behind o that o blocks, if o is parked.
+// blocked is the SQL expression for the number of events that wait behind the parked event o.
 const blocked = `(SELECT count(*) FROM outbox n
 	WHERE n.published_at IS NULL AND n.parked_at IS NULL
 	  AND n.aggregate_type = o.aggregate_type AND n.aggregate_id = o.aggregate_id AND n.version > o.version)`

@@ -13,7 +13,8 @@ import (
 	"example.com/lockstep/pkg/eventing/txn"
 )
 
-// Epoch is a life of the owner's database, which a restore ends. The first epoch is 1.
+// Epoch is an epoch of the owner's database: see eventing.FirstEpoch. A restore ends an epoch, and the
+// operator then begins the next one with BeginEpoch. The first epoch is 1.
 type Epoch struct {
 	Epoch        int64     `json:"epoch"`
 	BeganAt      time.Time `json:"began_at"`
@@ -33,17 +34,18 @@ func (b *Backlog) Epochs(ctx context.Context) ([]Epoch, error) {
 // writersTime is how long BeginEpoch tries to get the outbox without a transaction that writes to it.
 const writersTime = 10 * time.Second
 
-// quiet locks the outbox against writers. The first lock waits for a vacuum of the table, and no
-// writer waits behind it. Its wait is above Postgres' deadlock_timeout of 1 s, after which an
-// autovacuum gives way. Writers wait behind the second lock, so its wait is a third of theirs
-// (txn.LockTime), and the epoch's row and COMMIT have the rest. Between two tries they go on.
+// quiet has the statements that lock the outbox against writers. The first lock waits for the end of a
+// vacuum of the table, and no writer waits behind this lock. It waits for longer than Postgres'
+// deadlock_timeout of 1 s, after which an autovacuum gives way. Writers do wait behind the second lock, for
+// up to txn.LockTime. So the second lock waits for a third of that time, and the insert of the epoch's row
+// and COMMIT have the other two thirds. Between two tries the writers go on.
 var quiet = []string{
 	`SET LOCAL lock_timeout = '1500ms'`, `LOCK TABLE outbox IN SHARE UPDATE EXCLUSIVE MODE`,
 	fmt.Sprintf(`SET LOCAL lock_timeout = %d`, (txn.LockTime / 3).Milliseconds()), `LOCK TABLE outbox IN SHARE MODE`,
 }
 
 // quietRetry is the pause between two tries to lock the outbox. It is short, because a try succeeds
-// only if all statements that write to the outbox end within its own wait.
+// only if all statements that write to the outbox end within the try's wait for the second lock.
 var quietRetry = backoff.Policy{Base: 100 * time.Millisecond, Cap: 300 * time.Millisecond}
 
 // BeginEpoch begins a new epoch and returns it. From then on outbox.Append refuses events of the
@@ -53,12 +55,12 @@ var quietRetry = backoff.Policy{Base: 100 * time.Millisecond, Cap: 300 * time.Mi
 // reader could take a row over in the new epoch, and then refuse the row's last event of the former
 // epoch as stale. If such a transaction does not end within ten seconds, the error says so. A VACUUM
 // that was started by hand also has to end first, and so has an autovacuum against wraparound.
-// A try succeeds only if all statements that write to the outbox end within its wait of 33 ms. If
-// relays have many longer statements, such as scans of a cold table after a restore, they may have
-// to be stopped.
+// BeginEpoch tries to lock the outbox again and again. A try succeeds only if all statements that write to
+// the outbox end within its wait of 33 ms. If relays have many longer statements, such as scans of a cold
+// table after a restore, an operator may have to stop the relays.
 //
-// The number of an epoch is the time in seconds, or the last number plus 1 if that is higher. With
-// a count, two epochs could get the same number: if a second restore took a backup from before the
+// The number of an epoch is the time in seconds since 1970, or the last number plus 1 if that is higher.
+// With a count, two epochs could get the same number: if a second restore took a backup from before the
 // first restore, the restored table would not have the epoch that followed the first restore.
 func (b *Backlog) BeginEpoch(ctx context.Context, o audit.Actor) (e Epoch, err error) {
 	if err := o.Validate(); err != nil {

@@ -23,9 +23,9 @@ type Retried struct {
 
 // Retry lets relays publish parked events again, as if they had never been refused. f selects the
 // events. Retry works in small batches, each in its own transaction. It waits for no row that
-// another session has locked: it counts the row, and continues with the other rows. It leaves an event that is
-// parked after its begin, such as one that it has freed and the broker has refused again. With an error the
-// result is that of the batches before.
+// another session has locked: it counts the row, and continues with the other rows. It does not free an
+// event that was parked after Retry began, such as an event that Retry has freed and the broker has refused
+// again. If Retry returns an error, the result counts the batches before the error.
 func (b *Backlog) Retry(ctx context.Context, o audit.Actor, f Filter) (all Retried, err error) {
 	var last *time.Time
 	err = b.db.Statement("last parked event", `SELECT max(parked_at) FROM outbox WHERE parked_at IS NOT NULL`).Scan(ctx, &last)
@@ -43,7 +43,7 @@ func (b *Backlog) Retry(ctx context.Context, o audit.Actor, f Filter) (all Retri
 }
 
 // RetryOne is Retry for one event. It returns ErrUnknown or ErrNotParked if there is no parked event to
-// retry. If another session has locked the row, RetryOne waits for as long as the database lets it.
+// retry. If another session has locked the row, RetryOne waits for the row, up to the role's lock_timeout.
 func (b *Backlog) RetryOne(ctx context.Context, o audit.Actor, id uuid.UUID) error {
 	var n int
 	err := b.db.Tx(ctx, "retry", func(ctx context.Context, tx pgx.Tx) (err error) {
@@ -63,8 +63,9 @@ type parking struct {
 	ID uuid.UUID
 }
 
-// retryPage frees the first retryBatch events behind the place after that were parked until the time last, and returns
-// the places of these events. locked is how many of them another session has locked.
+// retryPage frees up to retryBatch of the events that f selects, and returns their places. It begins behind
+// the place after, and takes no event that was parked later than the time last. freed is the number of events
+// that it has freed, and locked the number of events of the page that another session has locked.
 func (b *Backlog) retryPage(ctx context.Context, o audit.Actor, f Filter, after parking, last time.Time,
 ) (page []parking, freed, locked int64, err error) {
 	err = b.db.Tx(ctx, "retry", func(ctx context.Context, tx pgx.Tx) error {

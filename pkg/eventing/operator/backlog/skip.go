@@ -26,10 +26,10 @@ var look = backoff.Policy{Base: 500 * time.Millisecond, Cap: 2 * time.Second}
 // Plan describes the effect of skipping an event.
 type Plan struct {
 	Event Event `json:"event"`
-	// Newest means that no later event of its aggregate exists.
+	// Newest is true if the outbox has no later event of the aggregate.
 	Newest bool `json:"newest"`
-	// Marker means that the event is itself the marker of an earlier skip, and that the broker
-	// refuses the marker too. A skip would leave nothing in place of the marker.
+	// Marker is true if the event is itself the marker of an earlier skip, and the broker has refused
+	// the marker, too. A skip would leave nothing in place of the marker.
 	Marker bool `json:"marker"`
 	// Blocked counts the events that a skip would unblock.
 	Blocked int64 `json:"blocked"`
@@ -79,8 +79,8 @@ func (b *Backlog) Skip(ctx context.Context, o audit.Actor, id uuid.UUID) error {
 	return fmt.Errorf("skip: %w", context.Cause(ctx))
 }
 
-// skip returns false while an attempt to publish the event could still arrive. waited says that the
-// call has waited for publishWindow.
+// skip returns false while an attempt to publish the event could still arrive. waited is true if Skip
+// has waited for publishWindow.
 func (b *Backlog) skip(ctx context.Context, o audit.Actor, id uuid.UUID, waited bool) (bool, error) {
 	s := audit.Subject{EventID: id}
 	err := b.db.Tx(ctx, "skip", func(ctx context.Context, tx pgx.Tx) error {
@@ -115,11 +115,14 @@ func (b *Backlog) skip(ctx context.Context, o audit.Actor, id uuid.UUID, waited 
 // remove deletes a marker. Relays find the event behind the marker as a retry that is due. The
 // versions of the aggregate have a hole from here on, which the outbox must not refuse.
 //
-// The transaction does not see an event that is committed during it. A relay that claims before the
-// transaction commits passes that event by, because it is behind the marker. So the transaction also writes the row
-// of a relay that has ended, with a low that has not seen the event. A relay takes the row over with its next
-// heartbeat, and scans from the low. A statement after the COMMIT could be missing: if the command ends, or on a standby
-// that takes over without it. If there is no other row, the next relay has to scan the whole table, so the low has seen nothing.
+// An event behind the marker may be committed while this transaction runs. The transaction does not see
+// that event, so it cannot make it a retry. A relay that claims before the transaction commits does not take
+// the event, because the marker is still in front of it. So the transaction also writes a row into
+// outbox_relays, as if it were the row of a relay that has ended, with a low that has not seen the event (see
+// "Lows and lives" in the doc.go of package outbox). With its next heartbeat a relay takes the row over, and
+// scans from the low. A statement after the COMMIT would not be enough: it is missing if the command ends
+// before it, or if a standby takes over that has only the COMMIT. If outbox_relays has no row, the next relay
+// has to scan the whole table, so the low has seen nothing.
 func remove(ctx context.Context, tx pgx.Tx, id uuid.UUID, s audit.Subject) error {
 	if _, err := tx.Exec(ctx, `
 		INSERT INTO outbox_relays (token, low, seen_at)

@@ -20,16 +20,20 @@ type Status struct {
 	// OldestAge is the waiting time in seconds of the oldest event that a relay
 	// could send; 0 if there is none.
 	OldestAge float64 `json:"oldest_age_seconds"`
-	// Parked counts the events that need a person. Blocked counts the events behind them.
-	Parked  int64 `json:"parked"`
+	// Parked counts the parked events, which need a person.
+	Parked int64 `json:"parked"`
+	// Blocked counts the events that wait behind a parked event of their aggregate.
 	Blocked int64 `json:"blocked"`
-	// Relays counts the live relays. RelaySeen is the last heartbeat of any
-	// relay; nil if there never was one, or if each has stopped normally.
-	Relays    int64      `json:"relays"`
+	// Relays counts the relays with a heartbeat in the last 15 seconds.
+	Relays int64 `json:"relays"`
+	// RelaySeen is the time of the last heartbeat of any relay; nil if there
+	// never was a relay, or if each has stopped normally.
 	RelaySeen *time.Time `json:"relay_seen_at"`
-	// ByReason and ByAggregate are groups of the parked events, the largest
-	// first; at most a hundred each.
-	ByReason    []Reason    `json:"by_reason"`
+	// ByReason has the parked events by the reason of their refusal, the
+	// reason with the most events first; at most a hundred reasons.
+	ByReason []Reason `json:"by_reason"`
+	// ByAggregate has the aggregates with a parked event, the aggregate with
+	// the most blocked events first; at most a hundred.
 	ByAggregate []Aggregate `json:"by_aggregate"`
 }
 
@@ -103,7 +107,7 @@ func (s *Status) read(ctx context.Context, tx pgx.Tx) error {
 	return err
 }
 
-// Moment is a moment in the life of an outbox, as a snapshot of its database.
+// Moment is a point in time, as a snapshot of the outbox's database.
 type Moment string
 
 // Moment returns the present moment.
@@ -116,8 +120,8 @@ func (b *Backlog) Moment(ctx context.Context) (now Moment, err error) {
 // still publish. Such an event is neither parked nor behind a parked event. A caller that waits for
 // the end of a backlog needs until: under steady writes there is always a later event.
 //
-// A snapshot decides this, because an event's id and time are from before its commit. The bound of
-// xact keeps the later events out of what the index reads.
+// A snapshot decides whether an event was committed before until, because the id and the time of an event
+// are from before its commit. The first condition on xact spares the index scan the later events.
 func (b *Backlog) Sendable(ctx context.Context, until Moment) (yes bool, err error) {
 	err = b.db.Statement("look for events to publish", `
 		SELECT EXISTS (

@@ -17,12 +17,13 @@ import (
 const (
 	// maxBytes bounds the message data that a Batch keeps in memory.
 	maxBytes = 64 << 20
-	// pollInterval is the pause after an empty pull. Three empty pulls in a row mean an empty
-	// subscription. A single empty pull may come from a server that has no message ready.
-	pollInterval  = 200 * time.Millisecond
+	// pollInterval is the pause after an empty pull.
+	pollInterval = 200 * time.Millisecond
+	// maxEmptyPulls is the number of empty pulls in a row that mean an empty subscription. A single
+	// empty pull may come from a server that has no message ready.
 	maxEmptyPulls = 3
-	// quiet is the time without an arrival after which the missing messages of
-	// dead rows count as gone.
+	// quiet is the time without a message after which a Batch gives up waiting for
+	// the messages of dead inbox rows.
 	quiet = 2 * time.Second
 )
 
@@ -32,7 +33,7 @@ type Batch struct {
 	queue *Queue
 	// Letters are in the order of a redrive: by aggregate, and within an aggregate by version.
 	Letters []Letter
-	// Partial means that there are more dead letters than a Batch holds. Settle the letters of this
+	// Partial is true if there may be more dead letters than the Batch holds. Settle the letters of this
 	// Batch first.
 	Partial  bool
 	messages map[string][]*message // by Letter.place

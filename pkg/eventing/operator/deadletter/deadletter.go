@@ -100,12 +100,13 @@ type Letter struct {
 	// Status is the status of the inbox row, or "none" if there is no row. "done" means that the
 	// event has been applied since, and only its message is left.
 	Status string `json:"status"`
-	// Reason and Attempts come from the inbox row if there is one, else from the message. If the
-	// broker, and not the consumer, dead-lettered the message, the reason says so.
-	Reason   string `json:"reason"`
-	Attempts int    `json:"attempts"`
-	// Since is the time when the event was first received, or its message
-	// published.
+	// Reason is the reason why the event was not processed. It comes from the inbox row if there is one,
+	// else from the message. If the broker, and not the consumer, dead-lettered the message, Reason says so.
+	Reason string `json:"reason"`
+	// Attempts is the number of the consumer's attempts. It comes from the same source as Reason.
+	Attempts int `json:"attempts"`
+	// Since is the time when the event was first received, if there is an inbox row. Otherwise it is the
+	// time when the dead letter's message was published.
 	Since time.Time `json:"since"`
 	// MessageID is the id of the first message. It is empty if no message is leased.
 	MessageID string `json:"message_id"`

@@ -59,8 +59,8 @@ func (b *Batch) about(l Letter) audit.Subject {
 	return s
 }
 
-// giveUp settles the row of l, with an audit entry. If another operator has settled the row meanwhile, and there is no
-// message, then there is nothing to do and no entry.
+// giveUp settles the row of l, and writes an audit entry. If another operator has settled the row meanwhile,
+// and no message of l is leased, then giveUp does nothing and writes no entry.
 func (b *Batch) giveUp(ctx context.Context, tx pgx.Tx, action string, o audit.Actor, l Letter, s audit.Subject) error {
 	if l.EventID != uuid.Nil {
 		m := b.first(l)
@@ -82,7 +82,8 @@ func (b *Batch) catchUp(ctx context.Context, l Letter) error {
 	e := eventing.Event{ID: l.EventID, AggregateType: l.AggregateType, AggregateID: l.AggregateID, Version: l.Version}
 	if m := b.first(l); m != nil {
 		e = m.event
-		// No answer of the owner is later than a time that is far in the future. But the event is from before its message.
+		// The owner's answer has to be later than the event. If the event's time is far in the future, no
+		// answer is later. But the event is older than its message, so the message's time is enough.
 		if m.published.Before(e.OccurredAt) {
 			e.OccurredAt = m.published
 		}

@@ -16,8 +16,9 @@ import (
 )
 
 const (
-	// applyTimeout bounds one transaction, repairTimeout one repair.
-	applyTimeout  = 10 * time.Second
+	// applyTimeout bounds the transaction that applies one event.
+	applyTimeout = 10 * time.Second
+	// repairTimeout bounds one repair of an aggregate from its owner.
 	repairTimeout = 10 * time.Second
 )
 

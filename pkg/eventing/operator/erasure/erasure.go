@@ -31,13 +31,14 @@ type Options struct {
 	Wait time.Duration
 }
 
-// Found is a number of things that have data of the user.
+// Found is the number of things of one kind that have data of the user.
 type Found struct {
+	// What names the kind, such as "videos".
 	What  string `json:"what"`
 	Count int64  `json:"count"`
 }
 
-// Total is the number of all things.
+// Total is the sum of the counts in all.
 func Total(all []Found) (n int64) {
 	for _, f := range all {
 		n += f.Count

@@ -36,10 +36,13 @@ type Receipt struct {
 	Status    string `json:"status"`
 	Attempts  int    `json:"attempts"`
 	LastError string `json:"last_error,omitempty"`
-	// MessageID and PublishedAt are Pub/Sub's.
-	MessageID   string     `json:"message_id"`
-	PublishedAt time.Time  `json:"published_at"`
-	ReceivedAt  time.Time  `json:"received_at"`
+	// MessageID is Pub/Sub's id of the event's message.
+	MessageID string `json:"message_id"`
+	// PublishedAt is the time at which Pub/Sub received the message.
+	PublishedAt time.Time `json:"published_at"`
+	// ReceivedAt is the time at which the consumer wrote the row.
+	ReceivedAt time.Time `json:"received_at"`
+	// SeenAt is the time of the last delivery.
 	SeenAt      time.Time  `json:"seen_at"`
 	ProcessedAt *time.Time `json:"processed_at,omitempty"`
 }
