@@ -374,8 +374,9 @@
 // which probes are chosen. A scan for probes that finds no event is repeated after 20 times its own
 // duration, and after 30 s at most.
 //
-// The newest event of an aggregate is never purged. The purge only empties its payload, because
-// Append derives the next version from this event.
+// The newest published event of an aggregate is never purged. The purge only empties its payload, because
+// Append derives the next version from the newest event, and an operator may remove a later event that
+// is not published.
 //
 // A request carries one ordering key, hence events of one aggregate. An aggregate has one request
 // on its way at a time. So 100 pending versions of one aggregate cost one request, and one version
