@@ -22,6 +22,12 @@ var lockPause = backoff.Policy{Base: 50 * time.Millisecond, Cap: time.Second}
 // the same lock at the same time.
 const lockName = `hashtext('lockstep migrate ' || current_schema())`
 
+// IndexLock is the SQL expression of the lock that a service holds in a session while it creates an index
+// outside of its migrations. No rebuild begins meanwhile (package rebuild): only the served table would get the
+// index, and a rebuild exchanges no tables with different indexes. Up does not take this lock, so that an
+// index that takes long holds up no other Up. The key is that of older releases.
+const IndexLock = `hashtext('lockstep search index')`
+
 // exclusive runs do while no other Up runs, and while no rebuild begins. It tries the lock again
 // and again, and does not wait for the lock in a statement. Such a statement would have a snapshot,
 // and a CREATE INDEX CONCURRENTLY in the process that has the lock would wait for the end of that

@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"example.com/lockstep/pkg/eventing/migrate"
 	"example.com/lockstep/pkg/eventing/operator/audit"
 )
 
@@ -32,9 +33,10 @@ const roles = `
 //go:embed mirror.sql
 var mirror string
 
-// noMigration tries to get the lock that package migrate holds while it migrates the schema, until the
-// transaction ends. From then on a migration finds the table rebuild_state, and is refused.
-const noMigration = `SELECT pg_try_advisory_xact_lock(hashtext('lockstep migrate ' || current_schema()))`
+// noMigration tries to get two locks until the transaction ends: the lock that package migrate holds while it migrates the
+// schema, and migrate.IndexLock. From then on a migration finds the table rebuild_state, and is refused.
+const noMigration = `SELECT pg_try_advisory_xact_lock(hashtext('lockstep migrate ' || current_schema()))
+	AND pg_try_advisory_xact_lock(` + migrate.IndexLock + `)`
 
 // create makes the shadows, the mirrors and the state, all or none of them. It returns ErrMigrating
 // during a migration. Creating the triggers waits for the running writers of the table. So each row
