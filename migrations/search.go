@@ -41,7 +41,8 @@ func searchIndex(ctx context.Context, db *sql.DB, extension string, log *slog.Lo
 		log.InfoContext(ctx, "the index of titles is left as it is: another process creates it, or a rebuild begins")
 		return nil
 	}
-	defer conn.ExecContext(context.WithoutCancel(ctx), `SELECT pg_advisory_unlock(`+migrate.IndexLock+`)`) //nolint:errcheck // the session ends soon
+	const unlock = `SELECT pg_advisory_unlock(` + migrate.IndexLock + `)`
+	defer conn.ExecContext(context.WithoutCancel(ctx), unlock) //nolint:errcheck // the session ends soon
 	schema, err := install(ctx, conn, extension)
 	if pg, refused := errors.AsType[*pgconn.PgError](err); refused {
 		log.WarnContext(ctx, "searches by title have no index: the extension cannot be installed", "extension", extension, "error", pg.Message)

@@ -52,7 +52,8 @@ func (t *Table) Page(ctx context.Context, d Definition, r Range) (p Page, err er
 		return p, err
 	}
 	p.Rows, p.Answer, err = collect[Row](ctx, t, "list digests of", t.sql(d, `
-		SELECT `+rowColumns+` FROM {table} WHERE ({key}) >= {lower} AND ({key}) < {upper} ORDER BY {key} LIMIT $3 + 1`), r.From, r.Until, PartRows)
+		SELECT `+rowColumns+`
+		  FROM {table} WHERE ({key}) >= {lower} AND ({key}) < {upper} ORDER BY {key} LIMIT $3 + 1`), r.From, r.Until, PartRows)
 	if err != nil {
 		return Page{}, err
 	}

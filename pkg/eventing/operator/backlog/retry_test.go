@@ -86,7 +86,8 @@ func TestRetryOneOutlivesItsConnection(t *testing.T) {
 			if err := db.Ping(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			if armed.Store(loses); !loses {
+			armed.Store(loses)
+			if !loses {
 				b.exec(t, `SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE application_name = 'command' AND datname = current_database()`)
 			}
 			if err := New(db).RetryOne(t.Context(), order, id); err != nil || armed.Load() {
