@@ -75,7 +75,7 @@ func (f *inFlight) close(h *Handover) bool {
 
 // accept makes b a batch in flight, and sends it to the publishers. b is the batch of a handover whose
 // transaction has committed. accept returns false if the handover is closed, if the relay ends, or while
-// the relay looks for the event. While the relay ends, the publishers hand the batch back. If a claim has
+// the relay looks for the event. While the relay ends, the publishers may hand the batch back. If a claim has
 // found the event in the meantime, the event is in flight already.
 func (f *inFlight) accept(h *Handover, b *leasedBatch) bool {
 	f.mu.Lock()
