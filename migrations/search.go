@@ -8,6 +8,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"example.com/lockstep/pkg/eventing/migrate"
 )
 
 // trigrams is the extension that an index for searches by a part of a title needs. The contrib
@@ -22,6 +24,7 @@ const searchIndexName = "catalog.video_projection_by_title"
 // reads the projection in order. The next run of searchIndex then tries again. During a rebuild
 // searchIndex changes nothing, because only the served table would get the index. A rebuild does not exchange
 // two tables of different shapes, and does not exchange them back.
+// No rebuild begins while searchIndex has its lock.
 func searchIndex(ctx context.Context, db *sql.DB, extension string, log *slog.Logger) error {
 	conn, err := db.Conn(ctx)
 	if err != nil {
@@ -30,12 +33,17 @@ func searchIndex(ctx context.Context, db *sql.DB, extension string, log *slog.Lo
 	defer conn.Close()
 	// The statement does not wait for the lock. Otherwise CREATE INDEX CONCURRENTLY of the process
 	// that holds the lock would wait for this waiting session.
-	const name = `hashtext('lockstep search index')`
 	var alone bool
-	if err := conn.QueryRowContext(ctx, `SELECT pg_try_advisory_lock(`+name+`)`).Scan(&alone); err != nil || !alone {
-		return err // another process creates the index
+	err = conn.QueryRowContext(ctx, `SELECT pg_try_advisory_lock(`+migrate.IndexLock+`)`).Scan(&alone)
+	switch {
+	case err != nil:
+		return err
+	case !alone:
+		log.InfoContext(ctx, "the index of titles is left as it is: another process creates it, or a rebuild begins")
+		return nil
 	}
-	defer conn.ExecContext(context.WithoutCancel(ctx), `SELECT pg_advisory_unlock(`+name+`)`) //nolint:errcheck // the session ends soon
+	const unlock = `SELECT pg_advisory_unlock(` + migrate.IndexLock + `)`
+	defer conn.ExecContext(context.WithoutCancel(ctx), unlock) //nolint:errcheck // the session ends soon
 	schema, err := install(ctx, conn, extension)
 	if pg, refused := errors.AsType[*pgconn.PgError](err); refused {
 		log.WarnContext(ctx, "searches by title have no index: the extension cannot be installed", "extension", extension, "error", pg.Message)

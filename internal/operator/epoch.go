@@ -5,6 +5,9 @@ import (
 	"context"
 	"fmt"
 	"io"
+
+	"example.com/lockstep/pkg/eventing/operator/audit"
+	"example.com/lockstep/pkg/eventing/operator/backlog"
 )
 
 func showEpochs(ctx context.Context, s *invocation) error {
@@ -25,6 +28,8 @@ func showEpochs(ctx context.Context, s *invocation) error {
 }
 
 func bumpEpoch(ctx context.Context, s *invocation) error {
+	var after int64
+	s.flags.Int64Var(&after, "after", 0, "")
 	s.confirmFlags()
 	b, err := s.backlog(ctx)
 	if err != nil {
@@ -34,15 +39,30 @@ func bumpEpoch(ctx context.Context, s *invocation) error {
 	if err != nil {
 		return err
 	}
+	present, begin := epochs[0], b.BeginEpoch
 	result := struct {
 		DryRun bool  `json:"dry_run"`
 		Before int64 `json:"epoch_before"`
 		Epoch  int64 `json:"epoch"`
-	}{Before: epochs[0].Epoch, Epoch: epochs[0].Epoch}
-	s.planf("The epoch is %d, since %s. A new one puts every later version above all of before, and cannot be taken back.",
-		result.Before, stamp(epochs[0].BeganAt))
+	}{!s.yes, cmp.Or(after, present.Epoch), present.Epoch}
+	if after != 0 {
+		begun, err := backlog.After(epochs, after)
+		if err != nil {
+			return err
+		}
+		if begun.Epoch > 0 {
+			return s.print(result, func(w io.Writer) {
+				fmt.Fprintf(w, "The epoch is %d already, since %s, begun by %s. Nothing was changed.\n", begun.Epoch, stamp(begun.BeganAt), begun.By)
+			})
+		}
+		begin = func(ctx context.Context, o audit.Actor) (backlog.Epoch, error) {
+			return b.BeginEpochAfter(ctx, o, after)
+		}
+	}
+	s.planf("The epoch is %d, since %s. A new one puts every later version above all of before, and cannot be taken back. "+
+		"With --after %d a repetition of the command begins no second one.", present.Epoch, stamp(present.BeganAt), present.Epoch)
 	return s.act(&result, &result.DryRun, func() (string, error) {
-		begun, err := b.BeginEpoch(ctx, s.actor)
+		begun, err := begin(ctx, s.actor)
 		result.Epoch = begun.Epoch
 		return fmt.Sprintf("The epoch is %d.\n", begun.Epoch), err
 	})

@@ -43,3 +43,35 @@ func TestEpoch(t *testing.T) {
 		t.Errorf("epochs:\n%s", stdout)
 	}
 }
+
+// The command was cut off after its COMMIT. Its repetition names the epoch of before, and begins no second one. Without that name
+// it begins one more.
+func TestARepeatedBumpBeginsOneEpoch(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	var first, again, dry struct {
+		DryRun bool  `json:"dry_run"`
+		Before int64 `json:"epoch_before"`
+		Epoch  int64
+	}
+	b.json(t, 0, "epoch bump --yes --why restored --after 1", &first)
+	b.json(t, 0, "epoch bump --yes --why restored --after 1", &again)
+	if first.Epoch <= 1 || first.Before != 1 || again != first {
+		t.Errorf("%+v, and then %+v", first, again)
+	}
+	if b.json(t, 0, "epoch bump --after 1", &dry); !dry.DryRun || dry.Epoch != first.Epoch {
+		t.Errorf("the plan: %+v", dry)
+	}
+	if stdout, _ := b.run(t, 0, "epoch bump --yes --why restored --after 1"); !strings.Contains(stdout, "already") || !strings.Contains(stdout, "by ada") {
+		t.Errorf("the repetition says %q", stdout)
+	}
+	if stdout, _ := b.run(t, 0, "epoch show"); strings.Count(stdout, "\n") != 3 {
+		t.Errorf("epochs:\n%s", stdout)
+	}
+	b.run(t, 0, "epoch bump --yes --why restored")
+	for _, after := range []string{"1", "7", "-1"} { // two epochs ago, and none
+		if _, stderr := b.run(t, 1, "epoch bump --yes --why restored --after "+after); !strings.Contains(stderr, "another present epoch") {
+			t.Errorf("after %s: %q", after, stderr)
+		}
+	}
+}

@@ -61,6 +61,7 @@ func TestAnExistingService(t *testing.T) {
 	c.follow(t, chapter)
 	after := build(t, c.dir)
 	s.startBroker(t, c.dir)
+	s.checkSubscription(t)
 	s.command(t, after, "orders", "migrate")
 	during := s.place(t) // by the old program
 	end(t, old, syscall.SIGTERM)
@@ -104,6 +105,7 @@ func TestAnExistingService(t *testing.T) {
 
 	s.giveUpLostWrite(t, untouched)
 	s.labels(t, untouched, 1, 1)
+	s.giveUpUnknownOrder(t)
 
 	s.checkMetrics(t, c.dir)
 	s.checkDatabase(t)
@@ -121,21 +123,65 @@ func (s *shop) giveUpLostWrite(t *testing.T, order int64) {
 	if _, err := s.orders.Exec(t.Context(), `INSERT INTO events.outbox_epochs (epoch, actor, why) VALUES (2, 'ada', 'a restore')`); err != nil {
 		t.Fatal(err)
 	}
+	s.publishMarker(t, order, time.Now())
+}
+
+// giveUpUnknownOrder has the marker of an event arrive whose order does not exist. It is older than the time for which the answer of
+// orders may be from before it, so it becomes a dead letter.
+func (s *shop) giveUpUnknownOrder(t *testing.T) {
+	t.Helper()
+	const unknown = 999_999
+	s.publishMarker(t, unknown, time.Now().Add(-time.Minute))
+	await(t, "the dead letter of an unknown order", func() (dead bool) {
+		err := s.shipping.QueryRow(t.Context(), `SELECT EXISTS (SELECT FROM events.inbox WHERE aggregate_id = $1::text AND status = 'dead')`,
+			strconv.Itoa(unknown)).Scan(&dead)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return dead
+	})
+}
+
+// publishMarker publishes the marker of an event of an order.
+func (s *shop) publishMarker(t *testing.T, order int64, at time.Time) {
+	t.Helper()
+	marker := eventing.Event{
+		ID: uuid.Must(uuid.NewV7()), AggregateType: "order", AggregateID: strconv.FormatInt(order, 10), Type: eventing.Skipped,
+		Version: 99, SchemaVersion: 1, Epoch: eventing.FirstEpoch, OccurredAt: at.UTC(),
+	}
+	_, err := s.client(t).TopicAdminClient.Publish(t.Context(), &pubsubpb.PublishRequest{
+		Topic: "projects/shop/topics/order.events", Messages: []*pubsubpb.PubsubMessage{marker.Message()},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (s *shop) client(t *testing.T) *pubsub.Client {
+	t.Helper()
 	client, err := pubsub.NewClient(t.Context(), "shop", option.WithEndpoint(s.broker), option.WithoutAuthentication(),
 		option.WithGRPCDialOption(grpc.WithTransportCredentials(insecure.NewCredentials())))
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer client.Close()
-	marker := eventing.Event{
-		ID: uuid.Must(uuid.NewV7()), AggregateType: "order", AggregateID: strconv.FormatInt(order, 10), Type: eventing.Skipped,
-		Version: 99, SchemaVersion: 1, Epoch: eventing.FirstEpoch, OccurredAt: time.Now().UTC(),
-	}
-	_, err = client.TopicAdminClient.Publish(t.Context(), &pubsubpb.PublishRequest{
-		Topic: "projects/shop/topics/order.events", Messages: []*pubsubpb.PubsubMessage{marker.Message()},
-	})
+	t.Cleanup(func() { client.Close() })
+	return client
+}
+
+// checkSubscription compares the subscription of the events with the settings that the chapter asks for. Without ordering the local
+// Pub/Sub still delivers most messages in their order, so that the labels alone would not show that it is missing.
+func (s *shop) checkSubscription(t *testing.T) {
+	t.Helper()
+	got, err := s.client(t).SubscriptionAdminClient.GetSubscription(t.Context(),
+		&pubsubpb.GetSubscriptionRequest{Subscription: "projects/shop/subscriptions/order.events.shipping"})
 	if err != nil {
 		t.Fatal(err)
+	}
+	if !got.GetEnableMessageOrdering() || got.GetEnableExactlyOnceDelivery() || got.GetFilter() != "" || got.GetDeadLetterPolicy() != nil ||
+		got.GetPushConfig().GetPushEndpoint() != "" || got.GetMessageRetentionDuration().AsDuration() != 7*24*time.Hour ||
+		got.GetRetryPolicy().GetMinimumBackoff().AsDuration() != time.Second ||
+		got.GetRetryPolicy().GetMaximumBackoff().AsDuration() != time.Minute {
+		t.Fatalf("the subscription of the chapter: %v", got)
 	}
 }
 

@@ -23,7 +23,7 @@
 //	held.go, turns.go, turner.go              tenant.go
 //	pause.go, prober.go                       topic.go
 //	publisher.go                              transaction.go: publish; goroutines.go: refusals
-//	relay.go: Run                             life.go: stepsOfEnd
+//	relay.go: Run; lastclaims.go              life.go: stepsOfEnd; goroutines.go: claimsNew
 //	../operator/backlog                       operator.go
 //
 // Then run the searches, and take the new code out again with a field of parts: TestEachPartIsNeeded shows that the search

@@ -8,10 +8,15 @@ func of(id int, text string) step { return step{text: text, relay: id} }
 // claimable reports whether the relay sends claims.
 func (r *relay) claimable() bool { return r.state == running && r.seen != none }
 
-// stepsOfClaims is claimLoop.
+// claimsNew reports whether the relay sends claims of new events, which it also does when it has been told to end.
+func (r *relay) claimsNew() bool {
+	return r.claimable() || r.state == ending && !r.closed && r.seen != none
+}
+
+// stepsOfClaims is claimLoop, and then lastClaims.
 func stepsOfClaims(s *state, to taker, id int) {
 	r := &s.relays[id]
-	if !r.runs() || r.claim.phase == idle && !r.claimable() {
+	if !r.runs() || r.claim.phase == idle && !r.claimsNew() {
 		return
 	}
 	statement{of(id, "relay {r} claims new events"), s.in.slow[id].claims, [executed]func(*state){
@@ -72,8 +77,11 @@ func stepsOfPublishers(s *state, to taker, id int) {
 				s.fault(s.in.kinds.outages, to, p, do)
 			}
 		}
-		if r.state == ending || !b.valid || r.topic.paused && !b.probe && !b.onTheWay {
+		unsendable := !b.valid || r.topic.paused && !b.probe && !b.onTheWay
+		if r.state == ending || unsendable {
 			publish("relay {r} hands back the batch of event {e} unsent", true, answer{})
+		}
+		if unsendable {
 			continue
 		}
 		all, first := b.events, uint8(1)<<t

@@ -2,7 +2,8 @@ package relaymodel
 
 import "slices"
 
-// stepsOfEnd is the end of Run: claims end, then open handovers are handed back, the results are settled, and the relay deregisters.
+// stepsOfEnd is the end of Run: claims end at any time, the last ones of new events included. Then open handovers are handed back, the
+// results are settled, and the relay deregisters.
 func stepsOfEnd(s *state, to taker, id int) {
 	r := &s.relays[id]
 	if r.state == running && r.heartbeat.phase == idle && id < s.in.relays {

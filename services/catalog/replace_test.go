@@ -8,13 +8,69 @@ import (
 	"testing"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"example.com/lockstep/internal/pgtest"
 	"example.com/lockstep/pkg/eventing/operator/audit"
 	"example.com/lockstep/pkg/eventing/reconcile"
 	"example.com/lockstep/pkg/eventing/txn"
 )
+
+// differing says that these rows differ from their owner's.
+func differing(rows []reconcile.Row) (found []reconcile.Difference) {
+	for _, row := range rows {
+		found = append(found, reconcile.Difference{ID: row.ID, Kind: reconcile.Changed, Reader: row})
+	}
+	return found
+}
+
+// Two repairs have found the same damage. One of them repairs the row, and the other one finds that it is repaired: the audit
+// table has one entry. So it is if one repair is repeated, because the answer to its COMMIT was lost.
+func TestADifferenceIsRepairedOnce(t *testing.T) {
+	t.Parallel()
+	f := setUp(t)
+	id := newVideoID()
+	f.must(t, 1, createdEvent(id, 1, "first"))
+	v := ownersVideo(id, 1, "of the owner")
+	f.peer.has(v)
+	lossy, armed := new(pgtest.Database).PoolLosingCommits(t, f.pool.Config().ConnString(), func() {})
+	entries := func() (n int) {
+		t.Helper()
+		if err := f.admin.QueryRow(t.Context(), `SELECT count(*) FROM catalog.operator_actions`).Scan(&n); err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	for n, tc := range []struct {
+		db    *pgxpool.Pool
+		loses bool
+		want  []int // repairs of each call
+	}{
+		{f.pool, false, []int{1, 0}},
+		{lossy, true, []int{0, 0}},
+	} {
+		if _, err := f.admin.Exec(t.Context(), `UPDATE catalog.video_projection SET title = 'by hand'`); err != nil {
+			t.Fatal(err)
+		}
+		videos := NewProjector(tc.db, f.owner, f.waiters, quiet()).Comparisons()[0]
+		page, err := videos.Reader.Page(t.Context(), videos.Reader.Definition(), reconcile.Range{From: videos.Reader.Start(), Until: videos.Reader.End()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range tc.want {
+			armed.Store(tc.loses && entries() == n)
+			repaired, err := videos.Repair(t.Context(), audit.Actor{By: "ada"}, differing(page.Rows))
+			if err != nil || len(repaired) != want || armed.Load() {
+				t.Errorf("%v are repaired, %v, want %d", repaired, err, want)
+			}
+		}
+		if got := f.row(t, id).Title; got != "of the owner" || entries() != n+1 {
+			t.Errorf("the title is %q, and the audit table has %d entries of %d repairs", got, entries(), n+1)
+		}
+	}
+}
 
 // A row with a time that Go or JSON cannot express holds up no repair of others.
 func TestOddRows(t *testing.T) {
@@ -35,7 +91,7 @@ func TestOddRows(t *testing.T) {
 	if err != nil || len(page.Rows) != len(ids) {
 		t.Fatalf("%d rows, %v", len(page.Rows), err)
 	}
-	replaced, err := videos.Model.Replace(t.Context(), audit.Actor{By: "ada"}, page.Rows)
+	replaced, err := videos.Repair(t.Context(), audit.Actor{By: "ada"}, differing(page.Rows))
 	if err != nil || len(replaced) != 3 || slices.Contains(replaced, ids["infinite"].String()) {
 		t.Errorf("%v are replaced, %v", replaced, err)
 	}
@@ -52,7 +108,7 @@ func TestOddRows(t *testing.T) {
 		t.Errorf("the audit table has %s", record)
 	}
 	f.peer.fails(status.Error(codes.Unavailable, "gone"))
-	if _, err := videos.Model.Replace(t.Context(), audit.Actor{By: "ada"}, page.Rows); err == nil {
+	if _, err := videos.Repair(t.Context(), audit.Actor{By: "ada"}, differing(page.Rows)); err == nil {
 		t.Error("without an owner a repair ends")
 	}
 }
@@ -79,14 +135,14 @@ func TestALockedRowHoldsUpNoRepair(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	replaced, err := videos.Model.Replace(t.Context(), audit.Actor{By: "ada"}, page.Rows)
+	replaced, err := videos.Repair(t.Context(), audit.Actor{By: "ada"}, differing(page.Rows))
 	if want := []string{ids[0].String(), ids[2].String()}; err != nil || !slices.Equal(slices.Sorted(slices.Values(replaced)), slices.Sorted(slices.Values(want))) {
 		t.Errorf("%v are replaced, %v; want %v", replaced, err, want)
 	}
 	if _, err := holder.Exec(t.Context(), `LOCK TABLE catalog.video_projection IN EXCLUSIVE MODE`); err != nil {
 		t.Fatal(err)
 	}
-	if replaced, err := videos.Model.Replace(t.Context(), audit.Actor{By: "ada"}, page.Rows); !errors.Is(err, txn.ErrLocked) {
+	if replaced, err := videos.Repair(t.Context(), audit.Actor{By: "ada"}, differing(page.Rows)); !errors.Is(err, txn.ErrLocked) {
 		t.Errorf("with a locked table %v are replaced, %v", replaced, err)
 	}
 }
@@ -122,7 +178,7 @@ func TestRowsThatTheDatabaseRefuses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	replaced, err := videos.Model.Replace(t.Context(), audit.Actor{By: "ada"}, page.Rows)
+	replaced, err := videos.Repair(t.Context(), audit.Actor{By: "ada"}, differing(page.Rows))
 	if err != nil || !slices.Equal(replaced, []string{good.String()}) {
 		t.Errorf("%v are replaced, %v, want %s", replaced, err, good)
 	}

@@ -47,7 +47,7 @@ var (
 //
 // If an event is invalid, Append sends nothing, and the error names the field. The first event of
 // an aggregate may have any version. Each later event must have the next version, even if the
-// newest event was published long ago, because the purge never deletes the newest event. Append
+// newest event was published long ago, because the purge never deletes that event. Append
 // also refuses a second event of an aggregate for the same source event, and an event of an epoch
 // that is not the present one. After any error the caller rolls back. An event without a trace
 // context gets the trace context of ctx.

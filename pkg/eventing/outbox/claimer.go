@@ -118,14 +118,19 @@ func (r *Relay) waitForWork(ctx context.Context, wait time.Duration) {
 // claimNew claims new events and the events behind published ones. The caller has reserved room
 // for them.
 func (r *Relay) claimNew(ctx context.Context, s *claimSchedule, paused []string, claimed chan<- *leasedBatch) error {
-	todo := r.followUps.take(r.claimEvents(), paused...)
-	at, lows, first := versionsOf(todo.after)
-	from := datedLow{queue.Earliest(first, todo.seen), todo.life}
-	sent := time.Now()
 	// The claim is not cancelled with ctx, because a cancelled claim may still commit after
 	// the relay has handed back its leases.
 	claiming, done := outlive(ctx, r.drainFor)
 	defer done()
+	return r.claimWithin(claiming, s, paused, claimed)
+}
+
+// claimWithin is claimNew with the context claiming, which bounds the statement.
+func (r *Relay) claimWithin(claiming context.Context, s *claimSchedule, paused []string, claimed chan<- *leasedBatch) error {
+	todo := r.followUps.take(r.claimEvents(), paused...)
+	at, lows, first := versionsOf(todo.after)
+	from := datedLow{queue.Earliest(first, todo.seen), todo.life}
+	sent := time.Now()
 	claim := r.claimLimits(todo.exclusions)
 	c, err := r.queue.ClaimNew(claiming, claim, todo.seen, at)
 	if err != nil {

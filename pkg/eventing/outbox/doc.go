@@ -16,6 +16,7 @@
 //	relay.go         Relay starts the goroutines and has Wake; options.go has settings and hooks
 //	scheduler.go     decides what to claim next
 //	claimer.go       claims new events; scanner.go claims retries and rows that a claim missed
+//	lastclaims.go    claims once more when Run's context has ended
 //	claimsize.go     adapts the size of a claim to what the claims find
 //	inflight.go      keeps the leased batches; room.go shares the room for them; shares.go counts
 //	                 each tenant's events on their way to the broker
@@ -284,8 +285,10 @@
 // results, the next statement marks half as many events. In the end that may be only a part of one
 // batch. The rest of that batch is sent again.
 //
-// After Run's context has ended, publishes and claims in flight get 3 s. Writing their results
-// may take 0.8 s more. If the database hangs, the batches whose results were not written stay
+// After Run's context has ended, the relay claims new events for up to a second more, until nothing is in flight. So an event that
+// was committed before, and was not handed over, does not wait for another process. Due retries, events of held tenants and events
+// that only a scan finds do wait: the relay's low, or their retry time, leads another relay to them. Publishes and claims in flight
+// get 3 s. Writing their results may take 0.8 s more. If the database hangs, the batches whose results were not written stay
 // leased until their leases run out.
 //
 // # Settings and hooks
@@ -374,8 +377,9 @@
 // which probes are chosen. A scan for probes that finds no event is repeated after 20 times its own
 // duration, and after 30 s at most.
 //
-// The newest event of an aggregate is never purged. The purge only empties its payload, because
-// Append derives the next version from this event.
+// The newest published event of an aggregate is never purged. The purge only empties its payload, because
+// Append derives the next version from the newest event, and an operator may remove a later event that
+// is not published.
 //
 // A request carries one ordering key, hence events of one aggregate. An aggregate has one request
 // on its way at a time. So 100 pending versions of one aggregate cost one request, and one version

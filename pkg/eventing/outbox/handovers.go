@@ -77,8 +77,8 @@ func (f *inFlight) close(h *Handover) bool {
 // accept makes b a batch in flight, and sends it to the publishers. b is the batch of a handover whose
 // transaction has committed. If a claim has found the event in the meantime, the event is in flight
 // already, and accept sends nothing. accept returns false if the handover is closed, or while the relay
-// looks for its event. It also returns false if the relay is about to end. Then the publishers hand the
-// batch back.
+// looks for its event. It also returns false if the relay is about to end. Then the publishers may
+// hand the batch back.
 func (f *inFlight) accept(h *Handover, b *leasedBatch) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()

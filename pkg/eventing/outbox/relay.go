@@ -139,10 +139,11 @@ func (r *Relay) Wake() {
 // for notifications comes or goes, because notifications between two connections are lost.
 func (r *Relay) onNotify(notify.Notification) { signal(r.wakeups) }
 
-// Run relays events until ctx ends. Then publishes in flight have up to three seconds to finish.
-// After that Run has up to 0.8 seconds to write the results and to hand back its leases. Then Run
-// returns nil. Events that are neither handed over nor claimed when ctx ends are left to another relay,
-// or to that of the next process. Run keeps these limits even if the database hangs. A Relay can run
+// Run relays events until ctx ends. For a second more it claims and publishes the events that were committed before
+// (see lastClaims), unless they are due retries, or events that scans or turns would find. Publishes in flight have up to three
+// seconds to finish. After that Run has up to 0.8 seconds to write the results and to hand back its leases. Then Run
+// returns nil. Other events are left to another relay, or to that of the next process. So the caller ends ctx after its last
+// transaction. Run keeps these limits even if the database hangs. A Relay can run
 // only once.
 //
 // If a topic is not named in full, Run returns an error at once. The broker would refuse each event of its
@@ -157,6 +158,8 @@ func (r *Relay) Run(ctx context.Context) error {
 	}
 	flying, land := outlive(ctx, r.drainFor)
 	defer land()
+	last, over := outlive(ctx, min(lastTime, r.drainFor))
+	defer over()
 	closing, closed := outlive(ctx, r.drainFor+r.settleFor)
 	defer closed()
 	stopCalls := r.calls.Start(ctx)
@@ -169,7 +172,7 @@ func (r *Relay) Run(ctx context.Context) error {
 	for range publishesInFlight {
 		publishing.Go(func() {
 			for h := range claimed {
-				answer := r.send(ctx, flying, h)
+				answer := r.send(last, flying, h)
 				r.inFlight.answer(h)
 				results <- publishResult{h, answer}
 			}
@@ -187,6 +190,7 @@ func (r *Relay) Run(ctx context.Context) error {
 	claiming.Go(func() { r.turnLoop(ctx, flying, claimed) })
 	claiming.Go(func() { r.probeLoop(ctx, flying, claimed) })
 	r.claimLoop(ctx, claimed)
+	r.lastClaims(last, flying, claimed)
 	claiming.Wait()
 	r.inFlight.endHandovers()
 	close(claimed)

@@ -111,6 +111,39 @@ func TestShutdownFinishesWhatIsInFlight(t *testing.T) {
 	}
 }
 
+// Events are committed before the relay is told to end: versions behind one that is on its way, which no claim takes yet, and one of
+// another aggregate. The relay publishes all of them before it ends.
+func TestTheLastClaims(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.append(t, "a", 1, 1)
+	inFlight, goOn := make(chan struct{}), make(chan struct{})
+	var requests atomic.Int64
+	b.setFault(func(ctx context.Context, _ *pubsubpb.PublishRequest, send func(context.Context) error) error {
+		if requests.Add(1) == 1 {
+			close(inFlight)
+			<-goOn
+		}
+		return send(ctx)
+	})
+	r := b.newRelay(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- r.Run(ctx) }()
+	<-inFlight
+	b.append(t, "a", 2, 3)
+	b.append(t, "b", 1, 1)
+	cancel()
+	close(goOn)
+	if err := <-ended; err != nil {
+		t.Fatal(err)
+	}
+	if n := b.count(t, unpublished); n != 0 {
+		t.Errorf("%d events are left to another relay", n)
+	}
+	firstSightings(t, b.sent("a"), 3)
+}
+
 // The publish of a cancelled relay never answers. The time to hand
 // back the leases is long here: TestADrainEndsAlthoughTheDatabaseHangs has its bound.
 func TestShutdownHandsBackWhatHangs(t *testing.T) {

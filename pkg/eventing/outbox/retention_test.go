@@ -14,14 +14,14 @@ import (
 func TestRetentionDeletesWhatIsOld(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	b.append(t, "old", 1, 2)
-	b.exec(t, `UPDATE outbox SET published_at = now() - interval '2 hours' WHERE version = 1`)
+	b.append(t, "old", 1, 3)
+	b.exec(t, `UPDATE outbox SET published_at = now() - interval '2 hours' WHERE version < 3`)
 	r := b.newRelay(t)
 	r.options.Retention = time.Hour
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	go func() { defer close(ended); _ = r.Run(ctx) }()
-	b.eventually(t, 1, `SELECT count(*) FROM outbox`)
+	b.eventually(t, 2, `SELECT count(*) FROM outbox`)
 	b.eventually(t, 0, unpublished)
 	cancel()
 	<-ended

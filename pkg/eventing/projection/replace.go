@@ -32,7 +32,8 @@ const (
 func (p *Projection[S]) Type() string { return p.aggregate.Type() }
 
 // Replace implements reconcile.Model. It asks the owner for each row before the transaction that
-// writes the row, as in Repair.
+// writes the row, as in Repair. Of the rows of a transaction it writes those that standing returns, and
+// whose position is the one in seen.
 //
 // If the owner does not know a row, the row becomes a tombstone of its present version, and is not
 // removed. Readers are told that the aggregate is gone, whether there is a tombstone or no row. But
@@ -44,9 +45,10 @@ func (p *Projection[S]) Type() string { return p.aggregate.Type() }
 // A row that cannot be read or written is skipped, because the fault is in that row and must not
 // hold up other rows. So is a row that another transaction has locked for two seconds. The log has a
 // line about each of the first 100 such rows of a Projection, and then one line a minute.
-func (p *Projection[S]) Replace(ctx context.Context, by audit.Actor, seen []reconcile.Row) (replaced []string, err error) {
+func (p *Projection[S]) Replace(ctx context.Context, by audit.Actor, seen []reconcile.Row, standing reconcile.Standing,
+) (replaced []string, err error) {
 	return inParts(seen, partRows, func(part []reconcile.Row) ([]string, error) {
-		return p.replace(ctx, by, part)
+		return p.replace(ctx, by, part, standing)
 	}, func(row reconcile.Row, err error) {
 		p.left(ctx, "row cannot be repaired", row.ID, err)
 	})
@@ -100,8 +102,9 @@ func isRowsFault(err error) bool {
 	return unreadable || errors.Is(err, errRowLocked) || inbox.Refused(err)
 }
 
-func (p *Projection[S]) replace(ctx context.Context, by audit.Actor, seen []reconcile.Row) (replaced []string, err error) {
-	var owned ownerState
+func (p *Projection[S]) replace(ctx context.Context, by audit.Actor, seen []reconcile.Row, standing reconcile.Standing,
+) (replaced []string, err error) {
+	var owned, written ownerState
 	var oldest time.Time
 	at := map[string]inbox.Position{}
 	for _, row := range seen {
@@ -126,15 +129,30 @@ func (p *Projection[S]) replace(ctx context.Context, by audit.Actor, seen []reco
 		if err != nil {
 			return err
 		}
-		if owned.outcomes, err = inbox.ReplaceChanges(ctx, tx, p.aggregate, owned.changes, at, oldest); err != nil {
+		same, err := standing(ctx, tx, seen)
+		if err != nil {
 			return err
 		}
-		return audit.Write(ctx, tx, "reconcile", by, p.subjects(owned, before)...)
+		written = owned.of(same)
+		if written.outcomes, err = inbox.ReplaceChanges(ctx, tx, p.aggregate, written.changes, at, oldest); err != nil {
+			return err
+		}
+		return audit.Write(ctx, tx, "reconcile", by, p.subjects(written, before)...)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("replace rows: %w", leaveLocked(err))
 	}
-	return p.adopted(ctx, owned), nil
+	return p.adopted(ctx, written), nil
+}
+
+// of returns the changes of these rows.
+func (o ownerState) of(rows []reconcile.Row) (some ownerState) {
+	for _, c := range o.changes {
+		if slices.ContainsFunc(rows, func(r reconcile.Row) bool { return r.ID == c.Event.AggregateID }) {
+			some.changes = append(some.changes, c)
+		}
+	}
+	return some
 }
 
 // position returns the position that a row of the projection had when it was found to differ from

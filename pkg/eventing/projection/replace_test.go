@@ -1,6 +1,7 @@
 package projection_test
 
 import (
+	"context"
 	"slices"
 	"strings"
 	"testing"
@@ -17,6 +18,38 @@ import (
 // seen is the position of n, as a comparison has found it.
 func (n note) seen() reconcile.Row {
 	return reconcile.Row{ID: n.id(), Version: n.Version, Epoch: n.Epoch, EventID: n.EventID.UUID, At: n.At, Deleted: n.Deleted}
+}
+
+// all is a reconcile.Standing. No row has changed.
+func all(_ context.Context, _ pgx.Tx, seen []reconcile.Row) ([]reconcile.Row, error) {
+	return seen, nil
+}
+
+// A row that has changed at its position, such as by another repair, stays. The rows are locked when they are read again, so that
+// they cannot change afterwards.
+func TestReplaceLeavesRowsThatHaveChanged(t *testing.T) {
+	t.Parallel()
+	s := newShelf(t)
+	wrong, repaired := newNote("a/1", 1, 2, "wrong").by(1, 0), newNote("a/2", 1, 2, "repaired").by(2, 0)
+	s.apply(t, change(inbox.Put, wrong), change(inbox.Put, repaired))
+	right := newNote("a/1", 1, 2, "right").by(1, 0)
+	s.has(right, newNote("a/2", 1, 2, "of the owner").by(2, 0))
+	s.asOf = time.Now()
+	written, err := s.Replace(t.Context(), audit.Actor{By: "ada"}, []reconcile.Row{wrong.seen(), repaired.seen()},
+		func(ctx context.Context, tx pgx.Tx, seen []reconcile.Row) ([]reconcile.Row, error) {
+			var free int
+			err := s.admin.QueryRow(ctx, `SELECT count(*) FROM (SELECT FROM app.notes FOR UPDATE SKIP LOCKED) AS free`).Scan(&free)
+			if free > 0 || len(seen) != 2 || tx == nil {
+				t.Errorf("%d of %d rows are not locked", free, len(seen))
+			}
+			return seen[:1], err
+		})
+	if err != nil || !slices.Equal(written, []string{"a/1"}) {
+		t.Errorf("%v are replaced, %v", written, err)
+	}
+	if diff := cmp.Diff([]note{right, repaired}, s.rows(t)); diff != "" {
+		t.Errorf("rows (-want +got):\n%s", diff)
+	}
 }
 
 // Each row that differs gets the owner's state, and the audit table has the row of before. A row that the
@@ -45,7 +78,7 @@ func TestReplace(t *testing.T) {
 	before.Version, before.EventID.UUID = 1, [16]byte{9}
 	written, err := s.Replace(t.Context(), audit.Actor{By: "ada"}, []reconcile.Row{
 		wrong.seen(), lost.seen(), young.seen(), before.seen(), {ID: "a/5"}, {ID: missing.id()}, odd.seen(),
-	})
+	}, all)
 	if want := []string{"a/1", "a/2", "a/6"}; err != nil || !slices.Equal(slices.Sorted(slices.Values(written)), want) {
 		t.Errorf("%v are replaced, %v; want %v", written, err, want)
 	}
@@ -86,7 +119,7 @@ func TestReplaceByAnswersOfSeveralTimes(t *testing.T) {
 		defer s.mu.Unlock()
 		s.asOf, times = times[0], times[1:]
 	}
-	if _, err := s.Replace(t.Context(), audit.Actor{By: "ada"}, []reconcile.Row{ahead.seen(), other.seen()}); err != nil {
+	if _, err := s.Replace(t.Context(), audit.Actor{By: "ada"}, []reconcile.Row{ahead.seen(), other.seen()}, all); err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff([]note{ahead, other}, s.rows(t)); diff != "" {

@@ -62,5 +62,6 @@
 // A migration that changes the served table during a rebuild leaves two tables of different shapes.
 // They are not exchanged; see [ErrShape]. A migration that relaxes a rule of the served table makes
 // the mirror fail, and with the mirror the transactions of the events. So package migrate refuses
-// to work during a rebuild, and no rebuild begins while package migrate works.
+// to work during a rebuild, and no rebuild begins while package migrate works. Nor does a rebuild begin while
+// a service creates an index by itself (migrate.IndexLock).
 package rebuild

@@ -178,7 +178,7 @@ func (m model) Fill(ctx context.Context, from string) (f projection.Filled, err 
 
 // Replace writes the owner's rows, or tombstones, over rows that are where they were seen, or
 // older.
-func (m model) Replace(ctx context.Context, _ audit.Actor, seen []reconcile.Row) (replaced []string, err error) {
+func (m model) Replace(ctx context.Context, _ audit.Actor, seen []reconcile.Row, _ reconcile.Standing) (replaced []string, err error) {
 	m.replace(m.into)
 	var ids []string
 	var versions []int64
@@ -218,7 +218,7 @@ func (f *fixture) Left(_, id string, kind reconcile.Kind) {
 // Waits and Retries are those of a rebuild.Observer.
 func (*fixture) Waits(string, int) {}
 
-func (*fixture) Retries(string, error) {}
+func (f *fixture) Retries(_ string, err error) { f.at("again: " + err.Error()) }
 
 var ada = audit.Actor{By: "ada", Why: "the handler had a fault"}
 

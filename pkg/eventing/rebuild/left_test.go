@@ -22,9 +22,9 @@ type stubborn struct {
 	t *testing.T
 }
 
-func (s stubborn) Replace(ctx context.Context, by audit.Actor, seen []reconcile.Row) ([]string, error) {
+func (s stubborn) Replace(ctx context.Context, by audit.Actor, seen []reconcile.Row, standing reconcile.Standing) ([]string, error) {
 	odd := ask[string](s.t, s.fixture, `SELECT a::text FROM one WHERE body = 'odd'`)
-	return s.model.Replace(ctx, by, slices.DeleteFunc(seen, func(r reconcile.Row) bool { return slices.Contains(odd, r.ID) }))
+	return s.model.Replace(ctx, by, slices.DeleteFunc(seen, func(r reconcile.Row) bool { return slices.Contains(odd, r.ID) }), standing)
 }
 
 // A row that cannot be written is left and counted. It holds up neither the others nor the end.
@@ -86,9 +86,9 @@ type overtaken struct {
 	times int
 }
 
-func (o *overtaken) Replace(ctx context.Context, by audit.Actor, seen []reconcile.Row) ([]string, error) {
+func (o *overtaken) Replace(ctx context.Context, by audit.Actor, seen []reconcile.Row, standing reconcile.Standing) ([]string, error) {
 	if o.times == 0 {
-		return o.model.Replace(ctx, by, seen)
+		return o.model.Replace(ctx, by, seen, standing)
 	}
 	o.times--
 	o.exec(o.t, `UPDATE owned_one SET version = version + 10 WHERE a IN (SELECT a FROM one WHERE body = 'wrong')`)
@@ -137,7 +137,7 @@ func TestRowsThatMoveBeforeTheirRepair(t *testing.T) {
 // unable is a model that writes no row.
 type unable struct{ model }
 
-func (unable) Replace(context.Context, audit.Actor, []reconcile.Row) ([]string, error) {
+func (unable) Replace(context.Context, audit.Actor, []reconcile.Row, reconcile.Standing) ([]string, error) {
 	return nil, nil
 }
 

@@ -49,9 +49,9 @@ var again = backoff.Policy{Base: 100 * time.Millisecond, Cap: 2 * time.Second}
 var (
 	// ErrBusy means that another process works on the rebuild.
 	ErrBusy = errors.New("another process rebuilds the read model")
-	// ErrMigrating means that a migration of the schema is running. Begin the rebuild when the
-	// migration has ended.
-	ErrMigrating = errors.New("a migration of the schema runs: begin when it has ended")
+	// ErrMigrating means that a migration of the schema is running, or that an index is created outside of
+	// the migrations. Begin the rebuild when that has ended.
+	ErrMigrating = errors.New("a migration of the schema runs, or creates an index: begin when it has ended")
 	// ErrPhase means that the rebuild's phase does not allow the action.
 	ErrPhase = errors.New("not in this phase of a rebuild")
 )

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"golang.org/x/time/rate"
@@ -51,7 +52,8 @@ type Observer interface {
 	Left(aggregateType, id string, kind reconcile.Kind)
 	// Waits is Waits of a reconcile.Observer, for the comparison of an aggregate type.
 	Waits(aggregateType string, rows int)
-	// Retries is Retries of a reconcile.Observer, for the comparison of an aggregate type.
+	// Retries is Retries of a reconcile.Observer, for the comparison of an aggregate type. Run also calls
+	// Retries, once, if the rebuild cannot begin yet (ErrMigrating).
 	Retries(aggregateType string, err error)
 }
 
@@ -74,7 +76,8 @@ type Result struct {
 // one. After any error, and after any death of the process, the next Run continues. Run returns
 //
 //   - ErrBusy if another process works on the rebuild.
-//   - ErrMigrating, before it begins a rebuild, if a migration of the schema is running.
+//   - ErrMigrating, before it begins a rebuild, if a migration of the schema has been running for a
+//     quarter of an hour.
 //   - ErrPhase if the rebuild was done or rolled back before.
 //   - ErrShape before the exchange if a migration has run since the begin, or at the begin if a
 //     shadow cannot be like its table.
@@ -114,7 +117,7 @@ type worker struct {
 func (w *worker) step(ctx context.Context, s State) error {
 	switch s.Phase {
 	case None:
-		return w.create(ctx, w.by)
+		return w.begin(ctx)
 	case Filling:
 		return w.fill(ctx, s)
 	case Comparing:
@@ -124,6 +127,20 @@ func (w *worker) step(ctx context.Context, s State) error {
 	case Done, RolledBack:
 	}
 	return fmt.Errorf("%w: it is %s: finish it first, to begin another one", ErrPhase, s.Phase)
+}
+
+// begin begins a rebuild. It waits for the end of a migration that is running.
+func (w *worker) begin(ctx context.Context) (err error) {
+	began := time.Now()
+	for attempt := range again.Attempts(ctx) {
+		if err = w.create(ctx, w.by); !errors.Is(err, ErrMigrating) || time.Since(began) > longTime {
+			return err
+		}
+		if attempt == 1 {
+			w.seen.Retries(w.parts[0].Shadow.Type(), err)
+		}
+	}
+	return err
 }
 
 func (w *worker) fill(ctx context.Context, s State) error {

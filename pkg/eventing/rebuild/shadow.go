@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"example.com/lockstep/pkg/eventing/migrate"
 	"example.com/lockstep/pkg/eventing/operator/audit"
 )
 
@@ -32,10 +33,11 @@ const roles = `
 //go:embed mirror.sql
 var mirror string
 
-// noMigration is the statement that tries to get the lock which package migrate holds while it migrates the
-// schema. A transaction that gets the lock keeps it until the transaction ends. From then on package migrate
-// finds the table rebuild_state, and refuses to migrate.
-const noMigration = `SELECT pg_try_advisory_xact_lock(hashtext('lockstep migrate ' || current_schema()))`
+// noMigration is the statement that tries to get two locks: migrate.Lock, which package migrate holds while it
+// migrates the schema, and migrate.IndexLock. A transaction that gets the locks keeps them until the transaction ends.
+// From then on package migrate finds the table rebuild_state, and refuses to migrate.
+const noMigration = `SELECT pg_try_advisory_xact_lock(` + migrate.Lock + `)
+	AND pg_try_advisory_xact_lock(` + migrate.IndexLock + `)`
 
 // create makes the shadows, the mirrors and the table rebuild_state, all or none of them. It returns
 // ErrMigrating during a migration. The creation of the triggers waits for the transactions that write to

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"golang.org/x/time/rate"
 
 	"example.com/lockstep/pkg/eventing/backoff"
@@ -40,10 +41,15 @@ type Model interface {
 	// Type is the aggregate type.
 	Type() string
 	// Replace writes the owner's present state over each row that is still as it is in seen, and
-	// keeps the previous row in the audit table. It returns the ids of the rows that it has
-	// written.
-	Replace(ctx context.Context, by audit.Actor, seen []Row) (replaced []string, err error)
+	// keeps the previous row in the audit table. It asks standing which rows these are, in the transaction that
+	// writes them, when it has locked the rows. It returns the ids of the rows that it has written.
+	Replace(ctx context.Context, by audit.Actor, seen []Row, standing Standing) (replaced []string, err error)
 }
+
+// Standing returns those of the rows seen that are still the same. It reads them in tx, so that of two repairs
+// of one difference, at the same time, one writes the row, and the other finds it written. The zero Row, apart from its
+// id, stands for a row that does not exist.
+type Standing func(ctx context.Context, tx pgx.Tx, seen []Row) (same []Row, err error)
 
 // Checker checks and repairs a part of a read model. It is a Comparison of rows with their
 // owner's, or a Recount of counters.
@@ -58,7 +64,8 @@ type Checker interface {
 	// An error of the observer ends the check. Check returns how many rows could not be checked.
 	Check(ctx context.Context, o Options, seen Observer) (unsettled int, err error)
 	// Repair removes those differences in found that still exist, and keeps the previous rows in
-	// the audit table. It returns the ids of the rows that it has changed.
+	// the audit table. It returns the ids of the rows that it has changed. The database may be away for half a
+	// minute, and Repair tries again. If the answer to a COMMIT was lost, the rows of that transaction are not returned.
 	Repair(ctx context.Context, by audit.Actor, found []Difference) (repaired []string, err error)
 	// Still returns the differences that remain after a repair.
 	Still(ctx context.Context, found []Difference) (left []Difference, err error)
@@ -148,7 +155,7 @@ func (c Comparison) Repair(ctx context.Context, by audit.Actor, found []Differen
 		seen[i] = d.Reader
 		seen[i].ID = d.ID
 	}
-	return c.Model.Replace(ctx, by, seen)
+	return repairAgain(ctx, func() ([]string, error) { return c.Model.Replace(ctx, by, seen, c.Reader.standing) })
 }
 
 // Still compares the rows of the differences once more. If a user has changed a row since its

@@ -41,6 +41,10 @@ func (t *Table) Part(ctx context.Context, d Definition, from string) (p Part, er
 	return p, nil
 }
 
+// rowColumns are the columns of a Row.
+const rowColumns = `{id} AS id, version, {epoch} AS epoch, {event} AS event_id, deleted_at IS NOT NULL AS deleted, {digest} AS digest,
+		       least(greatest(updated_at, '4713-01-02 BC'), '294276-12-31') AS at`
+
 // Page implements Owner. A Go program cannot read an infinite time, so Page returns the first or
 // the last finite time instead.
 func (t *Table) Page(ctx context.Context, d Definition, r Range) (p Page, err error) {
@@ -48,8 +52,7 @@ func (t *Table) Page(ctx context.Context, d Definition, r Range) (p Page, err er
 		return p, err
 	}
 	p.Rows, p.Answer, err = collect[Row](ctx, t, "list digests of", t.sql(d, `
-		SELECT {id} AS id, version, {epoch} AS epoch, {event} AS event_id, deleted_at IS NOT NULL AS deleted, {digest} AS digest,
-		       least(greatest(updated_at, '4713-01-02 BC'), '294276-12-31') AS at
+		SELECT `+rowColumns+`
 		  FROM {table} WHERE ({key}) >= {lower} AND ({key}) < {upper} ORDER BY {key} LIMIT $3 + 1`), r.From, r.Until, PartRows)
 	if err != nil {
 		return Page{}, err
@@ -72,6 +75,29 @@ func (t *Table) Row(ctx context.Context, id string) (Row, error) {
 		return Row{}, err
 	}
 	return p.Rows[0], nil
+}
+
+// standing is the Standing of the table's rows. The setting of the time zone holds until tx ends.
+func (t *Table) standing(ctx context.Context, tx pgx.Tx, seen []Row) (same []Row, err error) {
+	sql := t.sql(t.Definition(), `SELECT `+rowColumns+` FROM {table} WHERE ({key}) = {lower}`)
+	b := &pgx.Batch{}
+	b.Queue(`SELECT set_config('TimeZone', 'UTC', true)`)
+	for _, was := range seen {
+		b.Queue(sql, was.ID).Query(func(rows pgx.Rows) error {
+			found, err := pgx.CollectRows(rows, pgx.RowToStructByName[Row])
+			if len(found) == 0 {
+				found = []Row{{}}
+			}
+			if err == nil && found[0].stands(was) {
+				same = append(same, was)
+			}
+			return err
+		})
+	}
+	if err := tx.SendBatch(ctx, b).Close(); err != nil {
+		return nil, fmt.Errorf("read %s again: %w", t.name, err)
+	}
+	return same, nil
 }
 
 // own is a leaf of the reader's table. N is the index of the owner's leaf for the same range in Part.Leaves.

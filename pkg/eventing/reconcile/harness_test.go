@@ -106,7 +106,7 @@ type model struct{}
 
 func (model) Type() string { return "row" }
 
-func (model) Replace(context.Context, audit.Actor, []reconcile.Row) ([]string, error) {
+func (model) Replace(context.Context, audit.Actor, []reconcile.Row, reconcile.Standing) ([]string, error) {
 	panic("a check repairs nothing")
 }
 

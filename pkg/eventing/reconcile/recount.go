@@ -82,13 +82,13 @@ func (c Recount) Check(ctx context.Context, o Options, seen Observer) (unsettled
 
 // Repair counts the rows of the differences once more, and corrects the counters.
 func (c Recount) Repair(ctx context.Context, by audit.Actor, found []Difference) (repaired []string, err error) {
-	return c.Recount(ctx, by, ids(found))
+	return repairAgain(ctx, func() ([]string, error) { return c.Recount(ctx, by, ids(found)) })
 }
 
 // Still counts the rows of the differences once more, one id at a time.
 func (c Recount) Still(ctx context.Context, found []Difference) (left []Difference, err error) {
 	for _, id := range ids(found) {
-		part, err := c.Count(ctx, Only(id))
+		part, err := tryAgain(ctx, nil, func() (Counted, error) { return c.Count(ctx, Only(id)) })
 		if err != nil {
 			return nil, err
 		}

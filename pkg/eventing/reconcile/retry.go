@@ -1,57 +1,30 @@
 package reconcile
 
 import (
-	"cmp"
 	"context"
-	"errors"
-	"io"
-	"net"
-	"slices"
-	"time"
 
-	"github.com/jackc/pgx/v5/pgconn"
-
-	"example.com/lockstep/pkg/eventing/backoff"
+	"example.com/lockstep/pkg/eventing/bounded"
 )
 
-// outage is how long the reader's database may be away, for example for a restart or a failover, before a check
-// ends with its error.
-const outage = 30 * time.Second
-
-var readPause = backoff.Policy{Base: 500 * time.Millisecond, Cap: 5 * time.Second}
-
-// tryAgain calls read until read succeeds. It returns the error of read if the database is not away (isAway),
-// or if read has failed for longer than outage. read must change nothing. tryAgain reports each failed attempt
-// that it repeats to seen, unless seen is nil.
-func tryAgain[T any](ctx context.Context, seen Observer, read func() (T, error)) (result T, err error) {
-	var failing time.Time
-	for range readPause.Attempts(ctx) {
-		if result, err = read(); err == nil {
-			return result, nil
-		}
-		failing = cmp.Or(failing, time.Now())
-		if !isAway(err) || time.Since(failing) > outage || ctx.Err() != nil {
-			break
-		}
-		if seen != nil {
-			seen.Retries(ctx, err)
-		}
+// tryAgain is bounded.TryAgain. It reports each failed attempt that it repeats to seen, unless seen is nil.
+func tryAgain[T any](ctx context.Context, seen Observer, do func() (T, error)) (T, error) {
+	var retries func(error)
+	if seen != nil {
+		retries = func(err error) { seen.Retries(ctx, err) }
 	}
-	return result, err
+	return bounded.TryAgain(ctx, retries, do)
 }
 
-// isAway reports whether err means that the database could not be reached, or gave no answer, or can do no work.
-func isAway(err error) bool {
-	if _, ok := errors.AsType[*pgconn.ConnectError](err); ok {
-		return true
-	}
-	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
-		return slices.Contains([]string{"57P01", "57P02", "57P03"}, pg.Code) || // shutdown, crash, start
-			slices.Contains([]string{"08", "53", "58"}, pg.Code[:min(2, len(pg.Code))]) // connection, resources, system
-	}
-	var network net.Error // also a deadline
-	return errors.As(err, &network) || pgconn.SafeToRetry(err) || errors.Is(err, pgconn.ErrConnClosed) ||
-		errors.Is(err, net.ErrClosed) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
+// repairAgain calls repair, and repeats it after a failed connection. It returns the ids that all attempts have
+// returned. A repeated repair leaves the rows that an earlier attempt has repaired, so repairAgain does not return a row
+// whose COMMIT had no answer. The audit table has each row once.
+func repairAgain(ctx context.Context, repair func() ([]string, error)) (repaired []string, err error) {
+	_, err = tryAgain(ctx, nil, func() (int, error) {
+		ids, err := repair()
+		repaired = append(repaired, ids...)
+		return len(ids), err
+	})
+	return repaired, err
 }
 
 // minePage reads a page of the reader's rows.

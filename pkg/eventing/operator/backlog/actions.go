@@ -45,8 +45,9 @@ func (b *Backlog) PlanPurge(ctx context.Context, age time.Duration) (int64, erro
 	return b.eachPage(ctx, age, nil)
 }
 
-// Purge deletes events that were published longer than age ago, except the
-// newest of each aggregate. It works in small batches, each in its own
+// Purge deletes events that were published longer than age ago, except the newest published event
+// of each aggregate. Only an event that is not published can be removed while Purge runs (see Skip),
+// so a newest event always stays. It works in small batches, each in its own
 // transaction with an audit entry, and returns the number of deleted events,
 // also with an error. It walks the primary key, so it needs no index of its own.
 func (b *Backlog) Purge(ctx context.Context, o audit.Actor, age time.Duration) (purged int64, err error) {
@@ -109,7 +110,7 @@ func (b *Backlog) Contents(ctx context.Context, aggregateType string, ids []stri
 }
 
 // Forget deletes the published events of these aggregates, whatever their age, except the newest
-// event of each aggregate. It empties the newest event, because Append needs the row but not the
+// published event of each aggregate. It empties that event, because Append needs the row but not the
 // payload. waiting is the number of events with a payload that waited to be published when the last
 // statement of Forget began, even if they are published by now. Forget does not touch waiting events,
 // because consumers could not apply an event without its payload, or one that came after a later event.

@@ -2,6 +2,7 @@ package backlog
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -29,6 +30,22 @@ const epochColumns = `epoch, began_at, actor AS by, database_role, why`
 func (b *Backlog) Epochs(ctx context.Context) ([]Epoch, error) {
 	return bounded.Collect(ctx, b.db.Statement("read epochs",
 		`SELECT `+epochColumns+` FROM outbox_epochs ORDER BY epoch DESC`), pgx.RowToStructByName[Epoch])
+}
+
+// ErrOtherEpoch means that the epoch after which a new one was to begin is neither the present epoch nor the one before it.
+var ErrOtherEpoch = errors.New("there is another present epoch")
+
+// After returns the epoch that has begun after the epoch before, if there is one. epochs are those of Epochs, the newest two
+// or more. Without a next epoch, After returns the zero Epoch. The error is ErrOtherEpoch if more than one epoch has begun since,
+// or if there is no epoch before.
+func After(epochs []Epoch, before int64) (Epoch, error) {
+	switch {
+	case epochs[0].Epoch == before:
+		return Epoch{}, nil
+	case len(epochs) > 1 && epochs[1].Epoch == before:
+		return epochs[0], nil
+	}
+	return Epoch{}, fmt.Errorf("after epoch %d: %w, %d", before, ErrOtherEpoch, epochs[0].Epoch)
 }
 
 // writersTime is how long BeginEpoch tries to get the outbox without a transaction that writes to it.
@@ -62,14 +79,39 @@ var quietRetry = backoff.Policy{Base: 100 * time.Millisecond, Cap: 300 * time.Mi
 // The number of an epoch is the time in seconds since 1970, or the last number plus 1 if that is higher.
 // With a count, two epochs could get the same number: if a second restore took a backup from before the
 // first restore, the restored table would not have the epoch that followed the first restore.
-func (b *Backlog) BeginEpoch(ctx context.Context, o audit.Actor) (e Epoch, err error) {
+func (b *Backlog) BeginEpoch(ctx context.Context, o audit.Actor) (Epoch, error) {
+	return b.tryEpoch(ctx, o, insertEpoch)
+}
+
+// BeginEpochAfter begins the epoch after the epoch before, as BeginEpoch does. If that epoch has begun already,
+// BeginEpochAfter changes nothing and returns it. So a call that was cut off may be repeated. The error is ErrOtherEpoch if
+// before is neither the present epoch nor the one before it.
+func (b *Backlog) BeginEpochAfter(ctx context.Context, o audit.Actor, before int64) (Epoch, error) {
+	return b.tryEpoch(ctx, o, func(ctx context.Context, tx pgx.Tx, o audit.Actor) (Epoch, error) {
+		rows, _ := tx.Query(ctx, `SELECT `+epochColumns+` FROM outbox_epochs ORDER BY epoch DESC LIMIT 2`) // rows has the error
+		newest, err := pgx.CollectRows(rows, pgx.RowToStructByName[Epoch])
+		if err != nil {
+			return Epoch{}, err
+		}
+		if begun, err := After(newest, before); err != nil || begun.Epoch > 0 {
+			return begun, err
+		}
+		return insertEpoch(ctx, tx, o)
+	})
+}
+
+// begin begins an epoch within tx, which has locked the outbox.
+type begin func(ctx context.Context, tx pgx.Tx, o audit.Actor) (Epoch, error)
+
+// tryEpoch tries to lock the outbox, and calls do.
+func (b *Backlog) tryEpoch(ctx context.Context, o audit.Actor, do begin) (e Epoch, err error) {
 	if err := o.Validate(); err != nil {
 		return Epoch{}, fmt.Errorf("begin epoch: %w", err)
 	}
 	tries, cancel := context.WithTimeout(ctx, writersTime)
 	defer cancel()
 	for range quietRetry.Attempts(tries) {
-		if e, err = b.beginEpoch(ctx, o); !txn.IsLockTimeout(err) {
+		if e, err = b.beginEpoch(ctx, o, do); !txn.IsLockTimeout(err) {
 			return e, err
 		}
 	}
@@ -77,19 +119,23 @@ func (b *Backlog) BeginEpoch(ctx context.Context, o audit.Actor) (e Epoch, err e
 		"a transaction that has written to the outbox, a vacuum of it, or the scan of a relay does not end: %w", err)
 }
 
-func (b *Backlog) beginEpoch(ctx context.Context, o audit.Actor) (e Epoch, err error) {
+func (b *Backlog) beginEpoch(ctx context.Context, o audit.Actor, do begin) (e Epoch, err error) {
 	err = b.db.Tx(ctx, "begin epoch", func(ctx context.Context, tx pgx.Tx) error {
 		for _, statement := range quiet {
 			if _, err := tx.Exec(ctx, statement); err != nil {
 				return err
 			}
 		}
-		rows, _ := tx.Query(ctx, `
-			INSERT INTO outbox_epochs (epoch, actor, why)
-			SELECT greatest(max(epoch) + 1, extract(epoch FROM clock_timestamp())::bigint), $1, $2 FROM outbox_epochs
-			RETURNING `+epochColumns, o.By, o.Why) // rows has the error
-		e, err = pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[Epoch])
+		e, err = do(ctx, tx, o)
 		return err
 	})
 	return e, err
+}
+
+func insertEpoch(ctx context.Context, tx pgx.Tx, o audit.Actor) (Epoch, error) {
+	rows, _ := tx.Query(ctx, `
+		INSERT INTO outbox_epochs (epoch, actor, why)
+		SELECT greatest(max(epoch) + 1, extract(epoch FROM clock_timestamp())::bigint), $1, $2 FROM outbox_epochs
+		RETURNING `+epochColumns, o.By, o.Why) // rows has the error
+	return pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[Epoch])
 }

@@ -60,6 +60,50 @@ func TestBeginEpoch(t *testing.T) {
 	}
 }
 
+// Two calls at once, or one that is repeated, begin one epoch after the first one.
+func TestBeginEpochAfter(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	// Both wait for this transaction.
+	writer, err := b.db.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = writer.Rollback(context.WithoutCancel(t.Context())) }()
+	if _, err := writer.Exec(t.Context(), `LOCK TABLE outbox IN SHARE UPDATE EXCLUSIVE MODE`); err != nil {
+		t.Fatal(err)
+	}
+	type result struct {
+		epoch Epoch
+		err   error
+	}
+	begun := make(chan result, 2)
+	for range cap(begun) {
+		go func() {
+			e, err := b.backlog.BeginEpochAfter(t.Context(), order, eventing.FirstEpoch)
+			begun <- result{e, err}
+		}()
+	}
+	b.eventually(t, 2, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`)
+	if err := writer.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	one, other := <-begun, <-begun
+	if one.err != nil || other.err != nil || one.epoch.Epoch <= eventing.FirstEpoch || one.epoch != other.epoch {
+		t.Errorf("%+v and %+v", one, other)
+	}
+	if n := b.count(t, `SELECT count(*) FROM outbox_epochs`); n != 2 {
+		t.Errorf("%d epochs", n)
+	}
+	next, err := b.backlog.BeginEpochAfter(t.Context(), order, one.epoch.Epoch)
+	if err != nil || next.Epoch <= one.epoch.Epoch {
+		t.Errorf("the next: %+v, %v", next, err)
+	}
+	if e, err := b.backlog.BeginEpochAfter(t.Context(), order, eventing.FirstEpoch); !errors.Is(err, ErrOtherEpoch) {
+		t.Errorf("after an epoch of long ago: %+v, %v", e, err)
+	}
+}
+
 // A transaction has appended an event of the epoch and has not ended. The new epoch waits for it:
 // a reader that took the row over in the new epoch would refuse that event as stale.
 func TestBeginEpochWaitsForEventsOfTheEpochBefore(t *testing.T) {

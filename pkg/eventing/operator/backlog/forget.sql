@@ -1,7 +1,8 @@
 WITH published AS MATERIALIZED (
 	SELECT o.id, f.followed
-	  FROM outbox o, LATERAL (SELECT EXISTS (SELECT FROM outbox n
-	         WHERE n.aggregate_type = o.aggregate_type AND n.aggregate_id = o.aggregate_id AND n.version > o.version) AS followed) AS f
+	  FROM outbox o, LATERAL (SELECT coalesce((SELECT n.published_at IS NOT NULL FROM outbox n
+	         WHERE n.aggregate_type = o.aggregate_type AND n.aggregate_id = o.aggregate_id AND n.version > o.version
+	         ORDER BY n.version LIMIT 1), false) AS followed) AS f
 	 WHERE o.aggregate_type = $1 AND o.aggregate_id = ANY ($2::text[]) AND o.published_at IS NOT NULL
 	   AND (f.followed OR o.payload <> '' OR o.last_error IS NOT NULL)
 	 ORDER BY o.aggregate_id, o.version

@@ -4,8 +4,9 @@ WITH page AS (
 	SELECT id
 	  FROM page p
 	 WHERE published_at <= now() - $3::interval
-	   AND EXISTS (SELECT FROM outbox n
-	                WHERE n.aggregate_type = p.aggregate_type AND n.aggregate_id = p.aggregate_id AND n.version > p.version)
+	   AND (SELECT n.published_at IS NOT NULL FROM outbox n
+	         WHERE n.aggregate_type = p.aggregate_type AND n.aggregate_id = p.aggregate_id AND n.version > p.version
+	         ORDER BY n.version LIMIT 1)
 ), locked AS MATERIALIZED (
 	SELECT id FROM outbox WHERE $4 AND id IN (SELECT id FROM old) ORDER BY aggregate_type, aggregate_id, version FOR UPDATE
 ), gone AS (

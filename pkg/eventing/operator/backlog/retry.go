@@ -2,11 +2,13 @@ package backlog
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"example.com/lockstep/pkg/eventing/bounded"
 	"example.com/lockstep/pkg/eventing/operator/audit"
 )
 
@@ -44,7 +46,20 @@ func (b *Backlog) Retry(ctx context.Context, o audit.Actor, f Filter) (all Retri
 
 // RetryOne is Retry for one event. It returns ErrUnknown or ErrNotParked if there is no parked event to
 // retry. If another session has locked the row, RetryOne waits for the row, up to the role's lock_timeout.
+// If the database is away, RetryOne tries again for half a minute. If a further attempt finds the event no longer
+// parked, RetryOne returns nil: the answer of an earlier attempt was lost, or another operator has freed the event.
 func (b *Backlog) RetryOne(ctx context.Context, o audit.Actor, id uuid.UUID) error {
+	mayBeFree := false
+	_, err := bounded.TryAgain(ctx, func(error) { mayBeFree = true }, func() (struct{}, error) {
+		return struct{}{}, b.retryOne(ctx, o, id)
+	})
+	if mayBeFree && errors.Is(err, ErrNotParked) {
+		return nil
+	}
+	return err
+}
+
+func (b *Backlog) retryOne(ctx context.Context, o audit.Actor, id uuid.UUID) error {
 	var n int
 	err := b.db.Tx(ctx, "retry", func(ctx context.Context, tx pgx.Tx) (err error) {
 		n, err = free(ctx, tx, o, []uuid.UUID{id}, "")

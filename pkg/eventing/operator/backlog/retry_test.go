@@ -2,6 +2,7 @@ package backlog
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -69,5 +70,38 @@ func TestRetryAllTakesEachEventOnce(t *testing.T) {
 	defer cancel()
 	if got, err := b.backlog.Retry(ctx, order, Filter{}); err != nil || got != (Retried{Freed: events}) {
 		t.Errorf("%+v, %v, want %d freed", got, err, events)
+	}
+}
+
+// The connection ends before the command, or at its COMMIT. The event is free afterwards, and the audit table has one entry.
+func TestRetryOneOutlivesItsConnection(t *testing.T) {
+	t.Parallel()
+	for name, loses := range map[string]bool{"before": false, "the answer to COMMIT is lost": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t)
+			id := b.append(t, "a", 1)[0]
+			b.park(t, id, "no field 7")
+			db, armed := b.pg.PoolLosingCommits(t, b.pg.URL+"&application_name=command", func() {})
+			if err := db.Ping(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			armed.Store(loses)
+			if !loses {
+				b.exec(t, `SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE application_name = 'command' AND datname = current_database()`)
+			}
+			if err := New(db).RetryOne(t.Context(), order, id); err != nil || armed.Load() {
+				t.Errorf("%v", err)
+			}
+			if n := b.count(t, `SELECT count(*) FROM outbox WHERE id = $1 AND parked_at IS NULL`, id); n != 1 {
+				t.Error("the event is parked")
+			}
+			if n := b.count(t, `SELECT count(*) FROM operator_actions WHERE action = 'retry' AND event_id = $1`, id); n != 1 {
+				t.Errorf("%d entries in the audit table", n)
+			}
+			if err := New(db).RetryOne(t.Context(), order, id); !errors.Is(err, ErrNotParked) {
+				t.Errorf("of an event that is free: %v", err)
+			}
+		})
 	}
 }

@@ -28,33 +28,35 @@ func TestTypesShareNoIDs(t *testing.T) {
 		pending   = `published_at = NULL`
 	)
 	add("order", 1, published)
-	refused := add("order", 2, parked)
-	add("order", 3, pending)
+	add("order", 2, published)
+	refused := add("order", 3, parked)
+	add("order", 4, pending)
 	add("video", 1, published)
 	add("user", 3, published)
-	add("user", 4, pending)
+	add("user", 4, published)
+	add("user", 5, pending)
 
 	events, err := b.backlog.List(t.Context(), Filter{}, 10)
 	states := map[string]string{}
 	for _, e := range events {
 		states[fmt.Sprint(e.AggregateType, e.Version)] = e.State
 	}
-	if diff := cmp.Diff(map[string]string{"order2": "parked", "order3": "blocked", "user4": "pending"}, states); diff != "" || err != nil {
+	if diff := cmp.Diff(map[string]string{"order3": "parked", "order4": "blocked", "user5": "pending"}, states); diff != "" || err != nil {
 		t.Errorf("%v (-want +got):\n%s", err, diff)
 	}
 	s, err := b.backlog.Status(t.Context())
 	if err != nil || s.Blocked != 1 || len(s.ByAggregate) != 1 || s.ByAggregate[0].Blocked != 1 || s.OldestAge == 0 {
 		t.Errorf("%+v, %v", s, err)
 	}
-	b.exec(t, `DELETE FROM outbox WHERE aggregate_type = 'order' AND version = 3`)
+	b.exec(t, `DELETE FROM outbox WHERE aggregate_type = 'order' AND version = 4`)
 	if p, err := b.backlog.PlanSkip(t.Context(), refused); err != nil || !p.Newest || p.Blocked != 0 {
 		t.Errorf("%+v, %v", p, err)
 	}
-	// The newest event of each stays.
+	// The newest published event of each stays.
 	if n, err := b.backlog.Purge(t.Context(), order, 7*24*time.Hour); err != nil || n != 2 {
 		t.Errorf("%d are purged, %v; want version 1 of the order, and version 3 of the user", n, err)
 	}
-	if c, err := b.backlog.Contents(t.Context(), "order", []string{"a"}); err != nil || c != (Contents{Waiting: 1}) {
+	if c, err := b.backlog.Contents(t.Context(), "order", []string{"a"}); err != nil || c != (Contents{Published: 1, Waiting: 1}) {
 		t.Errorf("%+v, %v", c, err)
 	}
 	for _, kind := range []string{"order", "video"} {

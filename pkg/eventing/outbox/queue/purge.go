@@ -33,8 +33,8 @@ func (q Queue) NextPurgeRange(ctx context.Context, every time.Duration, pages in
 // table that begin at page, in a transaction of its own. more says that the table has pages
 // behind the pages that this call reads.
 //
-// The newest event of an aggregate stays, without its payload, because Append derives the next
-// version from it.
+// The newest published event of an aggregate stays, without its payload, because Append derives the
+// next version from the newest event, and an operator may remove a later event that is not published.
 //
 // Purge reads the table page by page, because that needs no index. An index on published_at
 // would cost another entry for each event, and its lower end would consist of dead entries

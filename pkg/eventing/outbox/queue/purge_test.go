@@ -38,6 +38,24 @@ func TestPurgeDeletesOldPublishedRows(t *testing.T) {
 	}
 }
 
+// The event behind is not published, and an operator may remove it at any time. So the event before it stays, without its payload.
+func TestPurgeKeepsTheNewestPublishedEvent(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	b.append(t, "a", 1, 4)
+	b.exec(t, `UPDATE outbox SET published_at = now() - interval '2 hours' WHERE version <= 2`)
+	if n, _, err := b.Purge(t.Context(), time.Hour, 0); n != 1 || err != nil {
+		t.Errorf("%d rows are deleted, %v; want that of version 1", n, err)
+	}
+	if n := b.count(t, `SELECT count(*) FROM outbox WHERE version > 2 OR version = 2 AND payload = ''`); n != 3 {
+		t.Errorf("%d rows are left as they should be, want 3", n)
+	}
+	b.exec(t, `UPDATE outbox SET published_at = now() WHERE version = 3`)
+	if n, _, err := b.Purge(t.Context(), time.Hour, 0); n != 1 || err != nil {
+		t.Errorf("%d rows are deleted behind the next event, %v; want that of version 2", n, err)
+	}
+}
+
 // A locked row waits for the next pass, and no other row with it.
 func TestPurgeGoesAroundLockedRows(t *testing.T) {
 	t.Parallel()

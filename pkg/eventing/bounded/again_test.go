@@ -1,4 +1,4 @@
-package reconcile
+package bounded
 
 import (
 	"context"
@@ -10,19 +10,10 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// retried is the Observer of reads that are tried again.
-type retried struct {
-	Observer
-
-	times int
-}
-
-func (r *retried) Retries(context.Context, error) { r.times++ }
-
-// A read is tried again for half a minute while the database is away, and not after any other error.
-func TestReadsAreTriedAgain(t *testing.T) {
+// Work is tried again for half a minute while the database is away, and not after any other error.
+func TestTryAgain(t *testing.T) {
 	t.Parallel()
-	away, refused := &pgconn.PgError{Code: "57P01"}, &pgconn.PgError{Code: "42703"}
+	away, refused, other := &pgconn.PgError{Code: "57P01"}, &pgconn.PgError{Code: "42703"}, errors.New("no digest")
 	for name, tc := range map[string]struct {
 		lasts time.Duration // of the failures
 		err   error
@@ -34,24 +25,24 @@ func TestReadsAreTriedAgain(t *testing.T) {
 		"a connection that is lost":       {time.Second, &pgconn.ConnectError{}, nil, true},
 		"a read that gets no answer":      {time.Second, context.DeadlineExceeded, nil, true},
 		"a column that is missing":        {time.Second, refused, refused, false},
-		"two builds that do not fit":      {time.Second, ErrDefinition, ErrDefinition, false},
+		"two builds that do not fit":      {time.Second, other, other, false},
 		"no failure":                      {0, nil, nil, false},
 		"a session that a failover ended": {time.Second, pgconn.ErrConnClosed, nil, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				began, seen := time.Now(), &retried{}
-				got, err := tryAgain(t.Context(), seen, func() (int, error) {
+				began, times := time.Now(), 0
+				got, err := TryAgain(t.Context(), func(error) { times++ }, func() (int, error) {
 					if time.Since(began) < tc.lasts {
 						return 0, tc.err
 					}
 					return 7, nil
 				})
-				if !errors.Is(err, tc.want) || (err == nil) != (got == 7) || (seen.times > 0) != tc.again {
-					t.Errorf("%d, %v after %d retries", got, err, seen.times)
+				if !errors.Is(err, tc.want) || (err == nil) != (got == 7) || (times > 0) != tc.again {
+					t.Errorf("%d, %v after %d retries", got, err, times)
 				}
-				if took := time.Since(began); took > outage+readPause.Cap || tc.want == away && took < outage { //nolint:errorlint // it is the case's
+				if took := time.Since(began); took > outage+againPause.Cap || tc.want == away && took < outage { //nolint:errorlint // it is the case's
 					t.Errorf("it took %s", took)
 				}
 			})
@@ -60,7 +51,7 @@ func TestReadsAreTriedAgain(t *testing.T) {
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	calls := 0
-	_, err := tryAgain(ended, nil, func() (int, error) { calls++; return 0, away })
+	_, err := TryAgain(ended, nil, func() (int, error) { calls++; return 0, away })
 	if calls != 1 || !errors.Is(err, away) {
 		t.Errorf("after the end of its context: %d calls, %v", calls, err)
 	}
