@@ -52,12 +52,12 @@ func TestNewMigrationsWaitForLessThanAWrite(t *testing.T) {
 			}
 			text, err := fs.ReadFile(os.DirFS(dir), name)
 			if waitsForever(string(text)) && !slices.Contains(waitForever, path.Base(name)) {
-				t.Errorf("%s changes a table without SET LOCAL lock_timeout = '%dms'", name, waitForLock.Milliseconds())
+				t.Errorf("%s changes a table without SET LOCAL lock_timeout = '%dms' (a released one is never edited: waitForever names it)", name, waitForLock.Milliseconds())
 			}
 			for _, found := range lockTimeout.FindAllStringSubmatch(string(text), -1) {
 				wait, invalid := time.ParseDuration(found[1])
 				if invalid != nil || wait > waitForLock {
-					t.Errorf("%s waits %s for a lock, want %v at most", name, found[1], waitForLock)
+					t.Errorf("%s waits %s for a lock, want %v at most (a released one is never edited: waitLonger names it)", name, found[1], waitForLock)
 				}
 			}
 			return err

@@ -54,6 +54,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 			return errors.Join(fmt.Errorf("--engagement no: %w", err), os.RemoveAll(o.dir)) // dir was empty or absent
 		}
 	}
+	if err := writeRecord(ctx, ".", o); err != nil {
+		return err
+	}
 	if err := generate(ctx, o.dir, stderr); err != nil {
 		return fmt.Errorf("%s is complete but for its generated code; run `make generate proto-release` there: %w", o.dir, err)
 	}
