@@ -9,21 +9,17 @@ import (
 	"example.com/lockstep/cmd/fork/repo"
 )
 
-// record is the file that says how a fork was made. An upgrade of the fork needs the same
-// words.
-const record = ".forked"
-
 // writeRecord writes the record of a fork that was made with these options of the repository at src.
 func writeRecord(ctx context.Context, src string, o options) error {
 	origin, err := repo.Module(src)
 	if err != nil {
 		return err
 	}
-	text := fmt.Sprintf(`# make fork has written this file. An upgrade needs the command, and writes the file again: docs/adapt.md.
+	text := fmt.Sprintf(`# make fork has written this file. An upgrade runs the commands again: docs/adapt.md.
 # The origin is %s, %s.
 %s
 `, origin, state(ctx, src), o.command())
-	return repo.Write(filepath.Join(o.dir, record), text)
+	return repo.Write(filepath.Join(o.dir, repo.Record), text)
 }
 
 // command returns the command that makes the fork again in another folder.

@@ -28,7 +28,7 @@ func TestTheRecordHasTheCommandOfTheFork(t *testing.T) {
 		if err := writeRecord(t.Context(), src, o); err != nil {
 			t.Fatal(err)
 		}
-		if got, err := os.ReadFile(filepath.Join(o.dir, record)); err != nil || !strings.HasSuffix(string(got), want(state)) {
+		if got, err := os.ReadFile(filepath.Join(o.dir, repo.Record)); err != nil || !strings.HasSuffix(string(got), want(state)) {
 			t.Errorf("the record is %q (%v), want the end %q", got, err, want(state))
 		}
 	}
@@ -47,8 +47,8 @@ func TestTheRecordHasTheCommandOfTheFork(t *testing.T) {
 // TestAForkDoesNotHaveTheRecordOfItsOrigin: a fork of a fork has a record of its own only.
 func TestAForkDoesNotHaveTheRecordOfItsOrigin(t *testing.T) {
 	t.Parallel()
-	if !isLeftOut(record) {
-		t.Errorf("a fork takes %s of the repository that it is made from", record)
+	if !isLeftOut(repo.Record) {
+		t.Errorf("a fork takes %s of the repository that it is made from", repo.Record)
 	}
 }
 
