@@ -42,6 +42,9 @@ func waitsForever(text string) bool {
 	})
 }
 
+// released says what to do about a migration that a database has already.
+const released = "; a released migration is never edited: name it in waitLonger or waitForever"
+
 // Writes wait behind a migration that waits for a table, and fail if it waits for longer than they do.
 func TestNewMigrationsWaitForLessThanAWrite(t *testing.T) {
 	t.Parallel()
@@ -52,12 +55,12 @@ func TestNewMigrationsWaitForLessThanAWrite(t *testing.T) {
 			}
 			text, err := fs.ReadFile(os.DirFS(dir), name)
 			if waitsForever(string(text)) && !slices.Contains(waitForever, path.Base(name)) {
-				t.Errorf("%s changes a table without SET LOCAL lock_timeout = '%dms'", name, waitForLock.Milliseconds())
+				t.Errorf("%s changes a table without SET LOCAL lock_timeout = '%dms'%s", name, waitForLock.Milliseconds(), released)
 			}
 			for _, found := range lockTimeout.FindAllStringSubmatch(string(text), -1) {
 				wait, invalid := time.ParseDuration(found[1])
 				if invalid != nil || wait > waitForLock {
-					t.Errorf("%s waits %s for a lock, want %v at most", name, found[1], waitForLock)
+					t.Errorf("%s waits %s for a lock, want %v at most%s", name, found[1], waitForLock, released)
 				}
 			}
 			return err

@@ -22,6 +22,7 @@ func plan(root string, a Aggregate) (*change, error) {
 	c.testEdits()
 	c.docEdits()
 	c.personalData()
+	c.remember()
 	if c.err != nil {
 		return nil, fmt.Errorf("nothing was written: %w", c.err)
 	}

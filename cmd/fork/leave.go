@@ -8,6 +8,8 @@ import (
 	"path"
 	"regexp"
 	"strings"
+
+	"example.com/lockstep/cmd/fork/repo"
 )
 
 // leftOut has the paths that a fork does not have, each with the reason. A path may be the
@@ -29,6 +31,7 @@ var leftOut = map[string]string{
 	"cmd/fork/plain_test.go":      "the words that a fork of this repository can have",
 	"proto/released.yaml":         "a fork has released nothing; made from its own proto/",
 	"deploy/schemas/released/":    "likewise",
+	repo.Record:                   "how this repository was made of another one",
 }
 
 // parts are the files that replace files of this repository in a fork. The words in parts are

@@ -55,6 +55,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 			return errors.Join(fmt.Errorf("--engagement no: %w", err), os.RemoveAll(o.dir)) // dir was empty or absent
 		}
 	}
+	if err := writeRecord(ctx, ".", o); err != nil {
+		return err
+	}
 	if err := generate(ctx, o.dir, stderr); err != nil {
 		return fmt.Errorf("%s is complete but for its generated code; run `make generate proto-release` there: %w", o.dir, err)
 	}
@@ -72,7 +75,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		n += f.lines()
 	}
 	fmt.Fprintf(stdout, "%s: %d files, %d lines, in %.0f s\n", o.dir, len(files), n, time.Since(start).Seconds())
-	fmt.Fprintf(stdout, "The module is %s, the local Pub/Sub %[1]s/localpubsub, without its conformance suite.\nNext: cd %s && make test\n",
+	fmt.Fprintf(stdout, "The module is %s, the local Pub/Sub %[1]s/localpubsub, without its conformance suite.\n"+
+		"Next: cd %s && make test. Before your first change: git add -A && git commit -m origin && git branch as-forked,\n"+
+		"so that later versions of the origin can be merged (docs/adapt.md).\n",
 		o.module, o.dir)
 	return nil
 }

@@ -57,6 +57,10 @@ func NextMigration(folder string) (string, error) {
 	return fmt.Sprintf("%05d", next), nil
 }
 
+// Record is the file of a fork that has the commit of its origin, and the commands that made the fork:
+// that of make fork, and one for each aggregate of make aggregate. An upgrade runs them again.
+const Record = ".forked"
+
 // Write writes a file, and makes its folder.
 func Write(name, text string) error {
 	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
