@@ -2,6 +2,7 @@ package catalog
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"log/slog"
 	"strings"
@@ -48,6 +49,49 @@ func TestOneInstanceChecks(t *testing.T) {
 	third, again := f.watching(0)
 	if err := third.checkAll(t.Context()); err != nil || !strings.Contains(again.String(), "kind=extra") {
 		t.Errorf("after the interval: %v, %q", err, again)
+	}
+}
+
+// A check of a table of any size up to 864 million rows ends before the next one is due.
+func TestALargeTableIsCheckedFaster(t *testing.T) {
+	t.Parallel()
+	w := &watch{interval: CheckInterval}
+	for rows, want := range map[int64]int{
+		0: checkRate, 43_200_000: checkRate, 86_400_000: 2 * checkRate, 864_000_000: maxCheckRate, 1 << 40: maxCheckRate,
+	} {
+		if got := w.rate(rows); got != want {
+			t.Errorf("%d rows are compared at %d a second, want %d", rows, got, want)
+		}
+	}
+	if got := (&watch{}).rate(0); got != checkRate {
+		t.Errorf("without an interval: %d rows a second", got)
+	}
+}
+
+// rated is a check that notes its rate.
+type rated struct {
+	reconcile.Checker
+
+	rows int64
+	rate int
+}
+
+func (r *rated) Estimate(context.Context) (int64, error) { return r.rows, nil }
+
+func (r *rated) Check(_ context.Context, o reconcile.Options, _ reconcile.Observer) (int, error) {
+	r.rate = o.Rate
+	return 0, nil
+}
+
+// The rate of a check follows the size of its table.
+func TestACheckHasTheRateOfItsTable(t *testing.T) {
+	t.Parallel()
+	f := setUp(t)
+	w, _ := f.watching(CheckInterval)
+	large := &rated{Checker: w.checks[0], rows: 100 * 43_200}
+	w.checks, w.interval = []reconcile.Checker{large}, 2*time.Minute
+	if err := w.checkAll(t.Context()); err != nil || large.rate != maxCheckRate {
+		t.Errorf("4,320,000 rows in a minute are compared at %d a second, %v", large.rate, err)
 	}
 }
 

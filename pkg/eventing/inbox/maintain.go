@@ -61,8 +61,9 @@ func (c *Consumer) purgeAll(ctx context.Context) {
 // purge deletes the old finished rows of a consumer. It also writes heartbeats, because a purge may
 // last longer than forgetInstanceAfter.
 func (c *Consumer) purge(ctx context.Context, consumer string) {
+	from := time.Time{}
 	for ctx.Err() == nil {
-		n, err := c.store.purge(ctx, consumer, c.options.Retention)
+		n, last, err := c.store.purge(ctx, consumer, c.options.Retention, from)
 		if err != nil && ctx.Err() == nil {
 			c.log.WarnContext(ctx, "inbox rows not purged, trying again later", "error", err)
 		}
@@ -70,6 +71,7 @@ func (c *Consumer) purge(ctx context.Context, consumer string) {
 		if n < purgeBatch {
 			return
 		}
+		from = *last // skips the dead index entries before last, which take time to pass
 		c.showRun(ctx)
 		backoff.Sleep(ctx, purgePause, nil)
 	}
@@ -86,16 +88,20 @@ func (s store) consumers(ctx context.Context) ([]string, error) {
 		SELECT consumer FROM known WHERE consumer IS NOT NULL`), pgx.RowTo[string])
 }
 
-// purge deletes a batch of a consumer's rows that are finished, and were first received
-// longer ago than age. Rows that are held or dead are never purged, however long they wait for an
-// operator.
-func (s store) purge(ctx context.Context, consumer string, age time.Duration) (rows int64, err error) {
-	return s.within(queryTimeout).Statement("purge", `
-		DELETE FROM inbox WHERE ctid = ANY (ARRAY(
-		  SELECT ctid FROM inbox
-		   WHERE consumer = $1 AND status IN ('done', 'discarded') AND received_at < now() - $2::interval
-		   ORDER BY received_at LIMIT $3
-		     FOR UPDATE SKIP LOCKED))`, consumer, age, purgeBatch).Exec(ctx)
+// purge deletes a batch of a consumer's rows that are finished, and were first received at from or later, and
+// longer ago than age. It returns their number, and the latest time among them. Rows that are held or dead are
+// never purged, however long they wait for an operator.
+func (s store) purge(ctx context.Context, consumer string, age time.Duration, from time.Time) (rows int64, last *time.Time, err error) {
+	err = s.within(queryTimeout).Statement("purge", `
+		WITH gone AS (
+		  DELETE FROM inbox WHERE ctid = ANY (ARRAY(
+		    SELECT ctid FROM inbox
+		     WHERE consumer = $1 AND status IN ('done', 'discarded') AND received_at >= $4 AND received_at < now() - $2::interval
+		     ORDER BY received_at LIMIT $3
+		       FOR UPDATE SKIP LOCKED))
+		  RETURNING received_at)
+		SELECT count(*), max(received_at) FROM gone`, consumer, age, purgeBatch, from).Scan(ctx, &rows, &last)
+	return rows, last, err
 }
 
 // heartbeat writes that this instance is running. It also deletes the record of every instance, of

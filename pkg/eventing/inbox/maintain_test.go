@@ -1,11 +1,13 @@
 package inbox
 
 import (
+	"context"
 	"slices"
 	"testing"
 	"time"
 
 	"cloud.google.com/go/pubsub/v2"
+	"github.com/jackc/pgx/v5"
 
 	"example.com/lockstep/pkg/eventing"
 	"example.com/lockstep/pkg/eventing/consistency"
@@ -23,7 +25,7 @@ func TestPurgeDeletesOldSettledRows(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n, err := c.store.purge(t.Context(), subscription, Retention); err != nil || n != purgeBatch {
+	if n, err := purged(t, c, Retention); err != nil || n != purgeBatch {
 		t.Errorf("purged %d rows (%v), want %d", n, err, purgeBatch)
 	}
 	c.purgeAll(t.Context()) // also the rows of a consumer that has another name now
@@ -37,6 +39,46 @@ func TestPurgeDeletesOldSettledRows(t *testing.T) {
 	c.purgeAll(t.Context())
 	if left := b.count(t, `SELECT count(*) FROM inbox`); left != 16*600-8*600 {
 		t.Errorf("%d rows are left by a shorter retention", left)
+	}
+}
+
+// purged deletes one batch, as the first of a purge.
+func purged(t *testing.T, c *Consumer, age time.Duration) (int64, error) {
+	t.Helper()
+	n, _, err := c.store.purge(t.Context(), subscription, age, time.Time{})
+	return n, err
+}
+
+// A transaction keeps vacuum away, as a dump does for hours. The rows that a purge has deleted stay in the index then,
+// and its next batch does not read them again.
+func TestAPurgePassesNoRowThatItHasDeleted(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.db = b.pg.Pool(t, b.pg.URL+"&pool_max_conns=1") // the pages are counted by this session
+	c := b.consumer(t)
+	const batches = 20
+	_, err := b.db.Exec(t.Context(), `
+		INSERT INTO inbox (consumer, event_id, event_type, aggregate_type, aggregate_id, version, message_id, publish_time, status, received_at)
+		SELECT $1, gen_random_uuid(), 'VideoUpdated', 'video', s::text, 1, 'm', now(), 'done', now() - interval '34 days' + s * interval '1 second'
+		  FROM generate_series(1, $2::int) AS s ORDER BY md5(s::text)`, subscription, batches*purgeBatch)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dump, err := b.pg.Pool(t, b.pg.Admin).BeginTx(t.Context(), pgx.TxOptions{IsoLevel: pgx.RepeatableRead})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = dump.Rollback(context.WithoutCancel(t.Context())) }()
+	if _, err := dump.Exec(t.Context(), `SELECT count(*) FROM app.inbox`); err != nil {
+		t.Fatal(err)
+	}
+	before := b.pagesOfInbox(t)
+	c.purge(t.Context(), subscription)
+	if pages := (b.pagesOfInbox(t) - before) / batches; pages > 7*purgeBatch {
+		t.Errorf("a batch of %d rows accesses %d pages", purgeBatch, pages)
+	}
+	if n := b.count(t, `SELECT count(*) FROM inbox`); n != 0 {
+		t.Errorf("%d rows are left", n)
 	}
 }
 
@@ -67,7 +109,7 @@ func TestVersionStopsAnEventAfterThePurge(t *testing.T) {
 	c := b.consumer(t)
 	one, two := event("a", 1), event("a", 2)
 	c.finish(t, delivered(one), delivered(two))
-	if n, err := c.store.purge(t.Context(), subscription, -time.Hour); err != nil || n != 2 {
+	if n, err := purged(t, c, -time.Hour); err != nil || n != 2 {
 		t.Fatalf("purged %d, %v", n, err)
 	}
 	c.finish(t, delivered(two))

@@ -52,7 +52,7 @@ func TestBehindATransactionPooler(t *testing.T) {
 	if n := b.count(t, `SELECT count(*) FROM inbox WHERE status = 'dead'`); n != 1 || len(b.deadLettered("")) != 2 {
 		t.Errorf("%d are dead, want 1 and the one with another's id: %v", n, b.deadLettered(""))
 	}
-	if n, err := c.store.purge(t.Context(), subscription, -time.Hour); err != nil || n != 4 {
+	if n, err := purged(t, c, -time.Hour); err != nil || n != 4 {
 		t.Errorf("%d purged, %v", n, err)
 	}
 	c.shutDown(t.Context(), nil)
