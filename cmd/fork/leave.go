@@ -23,6 +23,7 @@ var leftOut = map[string]string{
 	"cmd/dev/scenario/":           "its buttons, which attack the pair",
 	"internal/live/":              "the page itself",
 	"services/catalog/live":       "the same page of one process",
+	"docs/library.md":             "the library in a service that is no fork",
 	"docs/live.":                  "its document and picture",
 	"docs/performance":            "figures of the benchmarks",
 	"docs/releasing.md":           "steps to a version of this repository's modules",

@@ -3,6 +3,8 @@ package guide_test
 
 import (
 	"cmp"
+	"errors"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path"
@@ -28,6 +30,12 @@ func TestChangeGuide(t *testing.T) {
 	}
 	if len(chapters) == 0 {
 		t.Fatal("no chapter")
+	}
+	switch library, err := guide.ReadChapter(root, existing); {
+	case err == nil:
+		chapters = append(chapters, library)
+	case !errors.Is(err, fs.ErrNotExist): // a fork has no such document
+		t.Fatal(err)
 	}
 	for _, chapter := range chapters {
 		t.Run(chapter.Title, func(t *testing.T) {
@@ -105,7 +113,7 @@ func (c rootCopy) follow(t *testing.T, chapter guide.Chapter) {
 			t.Fatal(err)
 		}
 		if step.File == "" {
-			t.Logf("%s:%d: %s", guide.Document, step.Line, step.Text)
+			t.Logf("%s, line %d: %s", chapter.Title, step.Line, step.Text)
 			c.run(t, c.dir, step.Text)
 		}
 	}

@@ -3,7 +3,7 @@
 // describes. A test uses this package to do each step in a copy of the repository. So both use the
 // same text that people read.
 //
-// A chapter begins with a heading of the second level. The steps of a chapter are its fenced
+// A chapter begins with a heading of the second level, or is a document of its own (see ReadChapter). The steps of a chapter are its fenced
 // blocks. The language of a block decides what the block is:
 //
 //   - diff: edits of a file. The file is the last link in the paragraph before the block. Lines
@@ -44,7 +44,7 @@ type Chapter struct {
 type Step struct {
 	// Line is the line of the block in the document.
 	Line int
-	// Part is the heading of the third level above the block, or "".
+	// Part is the heading above the block that is one level below that of the chapter, or "".
 	Part string
 	// File is the path of the file that the step edits or makes. It is "" if the step consists of
 	// commands.
@@ -62,7 +62,24 @@ func Read(root string) ([]Chapter, error) {
 	if err != nil {
 		return nil, err
 	}
-	return parse(string(text))
+	return parse(Document, string(text), "##")
+}
+
+// ReadChapter reads a document of the repository at root that is a single chapter. Its title is a heading
+// of the first level, and the headings of its parts are of the second.
+func ReadChapter(root, document string) (Chapter, error) {
+	text, err := os.ReadFile(filepath.Join(root, filepath.FromSlash(document)))
+	if err != nil {
+		return Chapter{}, err
+	}
+	chapters, err := parse(document, string(text), "#")
+	if err == nil && len(chapters) != 1 {
+		err = fmt.Errorf("%s has %d titles, want one", document, len(chapters))
+	}
+	if err != nil {
+		return Chapter{}, err
+	}
+	return chapters[0], nil
 }
 
 // Find returns the chapter whose title begins with title.
@@ -84,6 +101,7 @@ var (
 
 // reader is the state of parse after a line.
 type reader struct {
+	level     string // the mark of a chapter's heading, such as ##
 	chapters  []Chapter
 	part      string
 	paragraph string // the paragraph above the line
@@ -93,17 +111,18 @@ type reader struct {
 	start     int
 }
 
-func parse(text string) ([]Chapter, error) {
-	r := &reader{}
+// parse parses a document whose chapters have headings with the mark level.
+func parse(document, text, level string) ([]Chapter, error) {
+	r := &reader{level: level}
 	number := 0
 	for line := range strings.Lines(text) {
 		number++
 		if err := r.line(number, strings.TrimRight(line, "\n")); err != nil {
-			return nil, fmt.Errorf("%s:%d: %w", Document, number, err)
+			return nil, fmt.Errorf("%s:%d: %w", document, number, err)
 		}
 	}
 	if r.kind != "" {
-		return nil, fmt.Errorf("%s:%d: the block has no end", Document, r.start)
+		return nil, fmt.Errorf("%s:%d: the block has no end", document, r.start)
 	}
 	return r.chapters, nil
 }
@@ -125,11 +144,11 @@ func (r *reader) line(number int, line string) error {
 		r.block = append(r.block, line)
 		return nil
 	}
-	if title, chapter := strings.CutPrefix(line, "## "); chapter {
+	if title, chapter := strings.CutPrefix(line, r.level+" "); chapter {
 		r.chapters, r.part, r.paragraph = append(r.chapters, Chapter{Title: title}), "", ""
 		return nil
 	}
-	if part, found := strings.CutPrefix(line, "### "); found {
+	if part, found := strings.CutPrefix(line, r.level+"# "); found {
 		r.part, r.paragraph = part, ""
 		return nil
 	}

@@ -11,9 +11,9 @@ const fence = "```"
 
 func TestStepsAreRead(t *testing.T) {
 	t.Parallel()
-	chapters, err := parse("# Guide\n\n## A field\n\nThe row, in [`a.go`](../a.go), and the test,\nin [`b.go`](../b.go):\n\n" +
+	chapters, err := parse(Document, "# Guide\n\n## A field\n\nThe row, in [`a.go`](../a.go), and the test,\nin [`b.go`](../b.go):\n\n" +
 		fence + "diff\n+x\n y\n@@ func f\n-z\n" + fence + "\n\nA new file, `m/NNNNN_x.sql`:\n\n" + fence + "sql\nSELECT 1;\n" + fence +
-		"\n\n" + fence + "console\nlook\n" + fence + "\n\n### Then\n\n" + fence + "sh\nmake generate\n" + fence + "\n\n<!-- tested with: git diff -->\n")
+		"\n\n" + fence + "console\nlook\n" + fence + "\n\n### Then\n\n" + fence + "sh\nmake generate\n" + fence + "\n\n<!-- tested with: git diff -->\n", "##")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -35,6 +35,23 @@ func TestStepsAreRead(t *testing.T) {
 	}
 }
 
+func TestADocumentOfOneChapterIsRead(t *testing.T) {
+	t.Parallel()
+	root, text := t.TempDir(), "# A library\n\n## Then\n\n"+fence+"sh\nmake generate\n"+fence+"\n"
+	for says, text := range map[string]string{"": text, "has 2 titles": text + "\n# Another\n", "has 0 titles": "A library\n"} {
+		if err := os.WriteFile(filepath.Join(root, "a.md"), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		c, err := ReadChapter(root, "a.md")
+		switch {
+		case says != "" && (err == nil || !strings.Contains(err.Error(), says)):
+			t.Errorf("%q: %v", text, err)
+		case says == "" && (err != nil || c.Title != "A library" || len(c.Steps) != 1 || c.Steps[0].Part != "Then"):
+			t.Errorf("chapter %+v, %v", c, err)
+		}
+	}
+}
+
 func TestAGuideThatCannotBeFollowedIsRefused(t *testing.T) {
 	t.Parallel()
 	for says, text := range map[string]string{
@@ -44,7 +61,7 @@ func TestAGuideThatCannotBeFollowedIsRefused(t *testing.T) {
 		"before the first chapter": fence + "sh\nls\n" + fence + "\n",
 		"no end":                   "## A\n\n" + fence + "sh\nls\n",
 	} {
-		if _, err := parse(text); err == nil || !strings.Contains(err.Error(), says) {
+		if _, err := parse(Document, text, "##"); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%q: %v, want one that says %q", text, err, says)
 		}
 	}
@@ -100,8 +117,8 @@ func TestMigrationsAreNumbered(t *testing.T) {
 
 func TestADiffMayHaveSeveralFiles(t *testing.T) {
 	t.Parallel()
-	chapters, err := parse("## A\n\nThese:\n\n" + fence + "diff\n+++ a.go\n-x\n@@\n-y\n+++ b.go\n-z\n" + fence + "\n\n" +
-		fence + "sh\ngit rm -q '*x*'\nsed -i '/x/d' a.go\n" + fence + "\n\n" + fence + "sh\nsed -i '/x/d' a.go\nmake fmt\n" + fence + "\n")
+	chapters, err := parse(Document, "## A\n\nThese:\n\n" + fence + "diff\n+++ a.go\n-x\n@@\n-y\n+++ b.go\n-z\n" + fence + "\n\n" +
+		fence + "sh\ngit rm -q '*x*'\nsed -i '/x/d' a.go\n" + fence + "\n\n" + fence + "sh\nsed -i '/x/d' a.go\nmake fmt\n" + fence + "\n", "##")
 	if err != nil {
 		t.Fatal(err)
 	}
