@@ -139,6 +139,7 @@ crash: ## Run the long tests: processes killed under load, failovers, random his
 	LOCKSTEP_FULL=1 go test -count=1 -v -timeout 20m -run "^TestReconcileAMillionRows$$" ./services/
 	LOCKSTEP_FULL=1 go test -count=1 -v -timeout 30m -run "^TestRebuild$$|^TestRebuildAMillionRows$$" ./services/
 	LOCKSTEP_FULL=1 go test -count=1 -v -timeout 15m -run "^TestManyLossesAreLeftOnce$$" ./pkg/eventing/rebuild/
+	LOCKSTEP_FULL=1 go test -count=1 -v -timeout 15m -run "IsInterrupted$$" ./pkg/eventing/rebuild/ ./pkg/eventing/operator/backlog/
 	LOCKSTEP_FULL=1 go test -count=1 -v -timeout 30m -run "^TestHistory|^TestUnderALongTransaction$$" ./pkg/eventing/outbox/
 	LOCKSTEP_FULL=1 go test -count=1 -v -timeout 20m -run "^TestShapeMigrationUnderLoad$$" ./pkg/eventing/migrate/
 	LOCKSTEP_FULL=1 go test -count=1 -v -timeout 15m -run "^TestEveryInterleaving$$" ./pkg/eventing/inbox/
