@@ -141,8 +141,9 @@ func (s *subscription) modify(texts []string, deadline time.Duration) (failed fa
 		return nil, err
 	}
 	if deadline == 0 {
-		// A nack also returns the later leased messages of its key, and does not count a failure of
-		// those. In reverse order, the request's nacks of the later messages are counted first.
+		// A nack also returns the later leased messages of its key, and counts no failure of those. The
+		// request may have nacks of those, too, and each of its nacks must count. So the nack of the
+		// last message comes first.
 		slices.Reverse(ids)
 	}
 	s.lock()

@@ -24,8 +24,7 @@ type Clock struct {
 // NewClock returns a clock that runs.
 func NewClock() *Clock { return &Clock{} }
 
-// NewStillClock returns a clock that stays at the time at until
-// [Clock.Advance].
+// NewStillClock returns a clock that shows the time at. Only [Clock.Advance] moves it.
 func NewStillClock(at time.Time) *Clock { return &Clock{still: true, now: at} }
 
 // Now returns the clock's time.

@@ -11,7 +11,7 @@ type consumer struct {
 	maxBytes    int64
 	messages    int64
 	bytes       int64         // of the messages in the encoding that the client gets
-	deadline    time.Duration // of a lease
+	deadline    time.Duration // length of a lease
 	keys        fifo[*keyQueue]
 	sending     bool          // whether it sends something, and has not yet asked for the next batch
 	othersFirst bool          // whether the next batch prefers messages that wait for any consumer
@@ -41,8 +41,8 @@ func (s *subscription) join(c *consumer) {
 	s.touch()
 }
 
-// leave removes c from the consumers. A key that waits in c's line has outstanding messages. When none
-// is left, the key goes to other consumers.
+// leave removes c from the consumers. Each key in c's line has outstanding messages, and stays there
+// until none of them is outstanding. Then the key goes to other consumers.
 func (s *subscription) leave(c *consumer) {
 	c.closed = true
 	for i, other := range s.consumers {
@@ -81,9 +81,9 @@ func (s *subscription) wakeIfWork() {
 	}
 }
 
-// wake notifies one consumer of work. It chooses the consumer with the fewest outstanding messages
-// among the consumers that have room. It leaves out the consumers that send, because each of them
-// looks for work by itself afterwards. A consumer whose client does not read sends for ever.
+// wake notifies one consumer of work. It chooses the consumer with the fewest outstanding messages among
+// the consumers that have room. It leaves out the consumers that send. Such a consumer looks for work by
+// itself when it has sent, and it sends for ever if its client does not read.
 func (s *subscription) wake() {
 	var leastLoaded *consumer
 	for _, c := range s.consumers {

@@ -20,14 +20,15 @@ const (
 	deadLetterPublishTime  = "CloudPubSubDeadLetterSourceTopicPublishTime"
 )
 
-// deadLetter sends the entry to the dead letter topic if the entry has used all its delivery
-// attempts. It reports whether it did so. Later messages of the entry's key are then delivered
-// without the entry. If the dead letter topic is missing, the subscription keeps the entry and
-// delivers it again, as documented.
+// deadLetter sends the entry to the dead letter topic if the entry has used all its delivery attempts.
+// It reports whether it did so. Later messages of the entry's key are then delivered without the entry.
+// If the dead letter topic is missing, the subscription keeps the entry and delivers it again, as
+// documented.
 //
 // A seek can bring the entry back, if the subscription keeps acknowledged messages. Google's pages do
-// not say from which number its attempts are counted then. They are counted from 1, so that it has
-// max_delivery_attempts again, as one has that only a snapshot or the topic has kept.
+// not say from which number the entry's attempts are counted then. Here they are counted from 1, so the
+// entry has max_delivery_attempts again. A message that comes back from a snapshot or the topic is
+// counted from 1, too.
 func (s *subscription) deadLetter(e *entry) bool {
 	if s.maxAttempts == 0 || e.failures < s.maxAttempts {
 		return false

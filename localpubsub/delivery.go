@@ -46,9 +46,9 @@ func (s *subscription) take(c *consumer, limit int) []*entry {
 	return batch
 }
 
-// nextFor returns the next message for c, or nil. Every second batch prefers messages of the keys that
-// c already holds. The batches between them prefer messages that wait for any consumer, so that a key
-// that always has another message does not keep the others waiting.
+// nextFor returns the next message for c, or nil. Every second batch prefers messages of the keys that c
+// already holds. The other batches prefer messages that wait for any consumer. Otherwise a key that
+// always has another message would keep these waiting.
 func (s *subscription) nextFor(c *consumer) *entry {
 	if c.othersFirst {
 		if e := s.nextWaiting(c); e != nil {
@@ -240,9 +240,8 @@ func (s *subscription) expireLeases(now time.Time) {
 		}
 		s.resume(e)
 	}
-	// A missed deadline also returns the later leased messages of its key, and does not count a
-	// failure of those. In reverse order, the missed deadlines of the later messages are counted
-	// first.
+	// A missed deadline also returns the later leased messages of its key, and counts no failure of
+	// those. Each missed deadline must count. So that of the last message comes first.
 	slices.SortFunc(late, func(a, b *entry) int { return cmp.Compare(b.id, a.id) })
 	for _, e := range late {
 		s.fail(e, now)

@@ -60,10 +60,11 @@ const (
 // the same traffic meets the same faults again.
 type Fault struct {
 	Kind Kind `json:"kind"`
-	// Method is the name of an RPC, such as Publish or StreamingPull. It limits a fault of calls to
-	// this RPC, and empty means any. Only Latency and Outage apply to StreamingPull. Of the faults of
-	// messages, Reject and Repeat always apply to Publish and may name it, Reset and Slow likewise
-	// StreamingPull. Resend, AckLost and Reorder take no method.
+	// Method is the name of an RPC, such as Publish or StreamingPull. A fault of calls applies to this
+	// RPC only, or to every RPC if Method is empty. Of the faults of calls, only Latency and Outage
+	// apply to StreamingPull. Of the faults of messages, Reject and Repeat apply to Publish, and Reset
+	// and Slow apply to StreamingPull. These four may name their RPC. Resend, AckLost and Reorder take
+	// no method.
 	Method string `json:"method,omitempty"`
 	// Probability is the fault's probability at each opportunity, up to 1. Zero
 	// means that the fault always strikes.

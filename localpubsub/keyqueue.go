@@ -78,9 +78,9 @@ func (q *keyQueue) waits(line *fifo[*keyQueue]) bool {
 	return true
 }
 
-// rewind moves the cursor back to e, and ends the leases of the messages after e. An acknowledgement
-// of an earlier delivery of one of these messages does not count any more. So in delivered, the
-// cursor's message is the only one of its key that is not leased.
+// rewind moves the cursor back to e, and ends the leases of the messages after e. An acknowledgement of
+// an earlier delivery of one of these messages does not count any more. So all entries of the key in
+// s.delivered are leased, except that the entry at the cursor may be without a lease.
 func (s *subscription) rewind(e *entry) {
 	q := e.queue
 	for later := e.knext; later != q.cursor; later = later.knext {
@@ -89,7 +89,7 @@ func (s *subscription) rewind(e *entry) {
 		later.state = ready
 	}
 	if q.cursor != nil {
-		delete(s.delivered, q.cursor.id) // it is there if it was itself nacked or past its deadline
+		delete(s.delivered, q.cursor.id) // delivered has it if it was nacked or past its deadline
 	}
 	q.cursor = e
 }

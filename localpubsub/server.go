@@ -65,7 +65,7 @@ type Server struct {
 	schemas  *schema.Service
 	policies *iam.Policies
 	faults   *faults
-	number   atomic.Uint64 // of subscriptions
+	number   atomic.Uint64 // of the last new subscription
 	message  atomic.Uint64 // id of the last message
 
 	topics        registry[*topic]

@@ -99,8 +99,8 @@ func (s *snapshot) add(published []*message) {
 	s.messages = append(s.messages, published...)
 }
 
-// content returns the messages of the snapshot, and the set of their ids. It returns an error unless
-// the snapshot is of the topic of. Nil is not the topic of any snapshot.
+// content returns the messages of the snapshot, and the set of their ids. It returns an error if of is
+// nil or is not the topic of the snapshot.
 func (s *snapshot) content(of *topic) ([]*message, map[uint64]bool, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -169,8 +169,8 @@ func (s *subscription) properties() *pubsubpb.StreamingPullResponse_Subscription
 	}
 }
 
-// sends notes that c sends something else than messages. A signal that c has got meanwhile may have been of messages.
-// So another consumer gets them.
+// sends marks c as sending, because c sends something else than messages. c may have got a signal for
+// messages just before. So sends wakes another consumer for those messages.
 func (s *subscription) sends(c *consumer) {
 	s.lock()
 	defer s.unlock()

@@ -70,8 +70,9 @@ func (s *stream) modify(request *pubsubpb.StreamingPullRequest) error {
 	})
 }
 
-// modifyEach changes the deadlines one by one, because each id has its own. The nacks of the request come last, and
-// together: a nack also returns the later leased messages of its key, whose own ids would then not count.
+// modifyEach changes the deadlines one by one, because each id has its own. It passes all nacks of the
+// request to the subscription last, and in one call. A nack also returns the later leased messages of
+// its key, and the ids of those would not count in a later call.
 func (s *stream) modifyEach(ids []string, deadlines []int32) (failures, error) {
 	all := failures{}
 	var nacks []string
@@ -103,8 +104,8 @@ const maxReplies = 1000
 
 var errUnread = status.Error(codes.ResourceExhausted, "the client sends requests and does not read the responses")
 
-// ping makes run answer a keep-alive, and reply makes run send response. They do not send
-// themselves, because only one goroutine may send at a time.
+// ping makes run answer a keep-alive. ping does not send the answer itself, because only one goroutine
+// may send at a time.
 func (s *stream) ping() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -116,6 +117,7 @@ func (s *stream) ping() error {
 	return nil
 }
 
+// reply makes run send the response, because only one goroutine may send at a time.
 func (s *stream) reply(response *pubsubpb.StreamingPullResponse) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

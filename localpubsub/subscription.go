@@ -22,7 +22,7 @@ type subscription struct {
 
 	mu      sync.Mutex
 	later   []func()               // functions to run after the lock is released
-	dead    []deadLetter           // to be published then
+	dead    []deadLetter           // to publish after the lock is released
 	config  *pubsubpb.Subscription // replaced as a whole, never changed
 	topic   *topic                 // nil after the topic was deleted
 	filter  *filter.Filter
@@ -161,8 +161,9 @@ func (s *subscription) schedule() {
 	s.alarm.set(at)
 }
 
-// retain applies the present retention at once, which may be shorter than the one before. A still clock would ring the alarm
-// at its next step only. If acknowledged messages are no longer kept, retain drops them.
+// retain applies the present retention at once. It may be shorter than the former retention, and a still
+// clock would ring the alarm only at its next step. If acknowledged messages are no longer kept, retain
+// drops them.
 func (s *subscription) retain() {
 	s.forgetOld(s.server.now())
 	for e := s.log.first; e != nil && !s.retainAcked; {
@@ -214,7 +215,8 @@ func (s *subscription) forget(e *entry) {
 }
 
 // discard removes an entry that is in no key queue from the log. The entry may still wait in a line,
-// behind entries that are delivered. So it loses its message here, whose size no longer counts.
+// behind entries that are delivered. So discard takes the message out of the entry, and the size of the
+// message no longer counts.
 func (s *subscription) discard(e *entry) {
 	s.log.remove(e)
 	e.drop()

@@ -18,10 +18,11 @@ const (
 type api struct {
 	// name is the short name of the service. A project must have enabled name.googleapis.com.
 	name string
-	// product is the name that Terraform's google provider uses for the service. version is the
-	// part of the version that the provider expects at the end of the service's address. It is
-	// empty if the provider adds the version itself.
-	product, version string
+	// product is the name that Terraform's google provider uses for the service.
+	product string
+	// version is the API's version, if the provider expects it at the end of the service's address. It is empty
+	// if the provider adds the version itself.
+	version string
 	// prefix is the part of a path that comes before the version.
 	prefix string
 	kinds  []*resourceKind

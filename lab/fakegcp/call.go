@@ -25,11 +25,14 @@ type call struct {
 	ctx    context.Context //nolint:containedctx // it lives as long as the request
 	api    *api
 	method string
-	// name is the name of the resource or the collection, without the API's version. action is the
-	// part of the path after the colon.
-	version, name, action string
-	query                 url.Values
-	body                  fields
+	// version is the API's version.
+	version string
+	// name is the name of the resource or the collection.
+	name string
+	// action is the part of the path after the colon, or empty.
+	action string
+	query  url.Values
+	body   fields
 }
 
 // Request is a call that asks for a change.

@@ -11,32 +11,42 @@ const (
 	executed
 )
 
-// claim is a statement of claim.sql on its way.
+// claim is a statement of claim.sql, from the sending to the answer.
 type claim struct {
 	phase phase
 	kind  claimKind
-	// since is the snapshot of the last claim, or that of the scan. after has the lows of published versions that the claim
-	// has taken. part is the page.
+	// since is a low of the events for which the claim looks: the last claim's snapshot, or the low of a scan.
 	since snapshot
+	// after has, by event, the lows of the published versions behind which the claim looks.
 	after [mostEvents]snapshot
-	part  uint8
-	// alive are the relays whose leases the claim leaves alone: the other living ones. unknownLeases is that of the relay when
-	// the claim was sent. met is the life of the server in which it was sent, and begun that of which since and after are.
-	alive, met, begun uint8
-	unknownLeases     bool
-	// gone are the relays whose leases count as none.
+	// part is the page that a scan or a turn reads. It has the rows of the transaction part. Page 0 of a scan has
+	// the rows of all transactions that had not begun in since, and page 0 of a turn has no rows.
+	part uint8
+	// alive are the other living relays. The claim leaves their leases to them.
+	alive uint8
+	// met is the life of the server in which the relay sent the claim.
+	met uint8
+	// begun is the life of the server in which since and after were taken.
+	begun uint8
+	// unknownLeases is the relay's unknownLeases when it sent the claim.
+	unknownLeases bool
+	// gone are the relays whose processes have ended. Their leases count as none.
 	gone uint8
-	// held says that the claim skips the events of the tenant, which are found behind published versions only.
-	// paused says that it skips all events, because their topic is paused.
-	held, paused bool
-	// withoutRetries is SkipRetries.
+	// held is true if the claim skips the events of the held tenant, except those behind published versions.
+	held bool
+	// paused is true if the claim skips all events, because their topic is paused.
+	paused bool
+	// withoutRetries is queue.Claim.SkipRetries: a page of a scan leaves out retries.
 	withoutRetries bool
-	// rows and seen are what the statement sees, and server is the server that executes it.
-	rows   [mostEvents]row
-	seen   snapshot
+	// rows are the rows of the events in the statement's snapshot.
+	rows [mostEvents]row
+	// seen is the statement's snapshot.
+	seen snapshot
+	// server is the life of the server that executes the statement.
 	server uint8
-	// heads are the events that it has leased, and skipped says that it had to leave one.
-	heads   uint8
+	// heads are the events that the statement has leased.
+	heads uint8
+	// skipped is true if the statement could not lease some event, and no living relay takes care of that event.
 	skipped bool
 }
 
@@ -52,7 +62,7 @@ const (
 	probeRetries
 )
 
-// sendClaim is the first half of Relay.claimNew.
+// sendClaim models the first half of Relay.claimNew: the relay sends a claim of new events.
 func (s *state) sendClaim(id int) {
 	r := &s.relays[id]
 	r.setPausedTypes(s.in.without)
@@ -67,7 +77,8 @@ func (s *state) sendClaim(id int) {
 	r.published = [mostEvents]snapshot{}
 }
 
-// sendPage is the first half of Relay.scan, for a page of a scan or for retries.
+// sendPage models the first half of Relay.scan: the relay sends the claim of a scan's next page, or of
+// retries.
 func (s *state) sendPage(id int, kind claimKind) {
 	r := &s.relays[id]
 	r.page = claim{phase: sent, kind: kind, alive: r.alive, gone: r.gone, met: r.server, begun: r.server, unknownLeases: r.unknownLeases}
@@ -81,7 +92,7 @@ func (s *state) sendPage(id int, kind claimKind) {
 	}
 }
 
-// beginScan is followUps.beginScan and TxSnapshot.Since.
+// beginScan models followUps.beginScan, and queue.TxSnapshot.Since, which returns the pages of the scan.
 func (r *relay) beginScan() {
 	r.scanning, r.scan, r.scanLife = r.scan, none, r.server
 	r.unread = r.scanning.open | 1
@@ -91,7 +102,8 @@ func (s *state) beginClaim(c *claim) {
 	c.phase, c.rows, c.seen, c.server = begins, s.db.rows, s.db.sees(), s.server
 }
 
-// finds reports whether the statement reads the row of event t: "claim new events", "claim a page" or "claim retries".
+// finds reports whether the statement's first query reads the row of event t. The first queries are in
+// "claim new events", "claim a page" and "claim retries" of claim.sql.
 func (c *claim) finds(t int) bool {
 	w := c.rows[t]
 	switch {
@@ -108,7 +120,8 @@ func (c *claim) finds(t int) bool {
 	}
 }
 
-// isOnPage is "page" in "claim a page".
+// isOnPage models the query "page" of "claim a page" in claim.sql: it reports whether the page has the
+// pending row w.
 func (c *claim) isOnPage(w row) bool {
 	switch {
 	case w.parked || w.retry && c.withoutRetries:
@@ -120,8 +133,9 @@ func (c *claim) isOnPage(w row) bool {
 	}
 }
 
-// candidates is "candidates": the oldest row of each aggregate among the rows that the statement finds. For new events they
-// include the next events behind the published ones.
+// candidates models "candidates" of claim.sql: the oldest row of each aggregate among the rows that the
+// statement finds. A claim of new events also finds the next pending event behind each published version
+// in after.
 func (c *claim) candidates(in *scope) (set uint8) {
 	found := uint8(0)
 	for t := range in.events {
@@ -148,7 +162,7 @@ func (c *claim) candidates(in *scope) (set uint8) {
 	return set
 }
 
-// known are the relays whose leases the claim leaves alone.
+// known are the relays that take care of their own leases, for a claim of relay id.
 func (c *claim) known(id int) uint8 {
 	if c.unknownLeases {
 		return c.alive
@@ -156,7 +170,7 @@ func (c *claim) known(id int) uint8 {
 	return c.alive | 1<<id
 }
 
-// executeClaim is "claim candidates".
+// executeClaim models "claim candidates" of claim.sql: it leases the candidates that are heads and free.
 func (s *state) executeClaim(id int, c *claim) {
 	known := c.known(id)
 	if c.phase = executed; c.isRefused(s.in.without) {
@@ -174,7 +188,8 @@ func (s *state) executeClaim(id int, c *claim) {
 	}
 }
 
-// passes is "passed", for an event that the claim has to skip.
+// passes models "passed" of claim.sql, for an event that the claim has to skip: it reports whether no
+// relay in known takes care of the event. w is the event's row in the claim's snapshot.
 func (s *state) passes(known uint8, w row, t int) bool {
 	if w.leased() {
 		return !has(known, int(w.token)-1)
@@ -182,12 +197,14 @@ func (s *state) passes(known uint8, w row, t int) bool {
 	return !has(s.locked, t) || !s.in.without.lockedRows
 }
 
-// isHead is "is head".
+// isHead models "is head" of claim.sql: it reports whether event t is the head of its aggregate in the
+// claim's snapshot.
 func (s *state) isHead(c *claim, t int) bool {
 	return (!c.rows[t].parked || s.in.without.parked) && (s.in.follows(&c.rows, t) || s.in.without.heads)
 }
 
-// isFree reports whether the row of event t can be locked, and may be leased as it is now.
+// isFree reports whether the claim can lock the row of event t, and whether the row as it is now may be
+// leased.
 func (s *state) isFree(c *claim, t int) bool {
 	w := s.db.rows[t]
 	return !has(s.locked, t) && w.pending() && (!w.parked || s.in.without.parked) && !w.leasedBut(c.gone)
@@ -203,10 +220,12 @@ func (s *state) lease(id int, c *claim, t int) {
 	}
 }
 
-// isRefused reports whether the server is not the one that the relay had met when it sent the claim: queue.ErrAnotherServer.
+// isRefused reports whether the claim fails with queue.ErrAnotherServer: the server is in another life
+// than the one in which the relay sent the claim.
 func (c *claim) isRefused(without parts) bool { return c.server != c.met && !without.refusals }
 
-// answerClaim is the second half of Relay.claimNew.
+// answerClaim models the second half of Relay.claimNew: the relay gets the answer to a claim of new
+// events.
 func (s *state) answerClaim(id int) {
 	r := &s.relays[id]
 	if r.claim.isRefused(s.in.without) {
@@ -234,12 +253,14 @@ func (s *state) answerClaim(id int) {
 	}
 }
 
-// hasLeft is followUps.hasLeft.
+// hasLeft models followUps.hasLeft: it reports whether the claim may have left events of which no living
+// relay takes care.
 func (r *relay) hasLeft(c *claim, without parts) bool {
 	return c.skipped || c.alive&^r.alive != 0 && !without.endedRelays
 }
 
-// answerPage is the second half of Relay.scan.
+// answerPage models the second half of Relay.scan: the relay gets the answer to the claim of a page or
+// of retries.
 func (s *state) answerPage(id int) {
 	r := &s.relays[id]
 	if r.page.isRefused(s.in.without) {
@@ -266,7 +287,7 @@ func (s *state) answerPage(id int) {
 	}
 }
 
-// giveBackClaim ends a claim of new events that has failed: see followUps.giveBack.
+// giveBackClaim models followUps.giveBack: it ends a failed claim of new events.
 func (r *relay) giveBackClaim() {
 	for t, low := range r.claim.after {
 		if r.claim.begun == r.server {
@@ -276,17 +297,17 @@ func (r *relay) giveBackClaim() {
 	r.claim, r.taken = claim{}, none
 }
 
-// loseClaim is what becomes of the relay when a claim of new events has no answer: see Relay.claimLost. A refused claim has
-// written no lease.
+// loseClaim models Relay.claimLost: a claim of new events gets no answer, so the relay may have leases
+// that it does not know of. A refused claim has written no lease, so answerClaim only gives it back.
 func (r *relay) loseClaim() {
 	r.giveBackClaim()
 	r.unknownLeases = true
 }
 
-// losePage is loseClaim for a page.
+// losePage is like loseClaim, for a claim of a page or of retries.
 func (r *relay) losePage() { r.page, r.unknownLeases = claim{}, true }
 
-// dispatch is Relay.dispatch and inFlight.add.
+// dispatch models Relay.dispatch and inFlight.add: the claimed batches are in flight now.
 func (s *state) dispatch(id int, c *claim) {
 	for t := range s.in.events {
 		b := &s.relays[id].batches[t]
@@ -300,7 +321,7 @@ func (s *state) dispatch(id int, c *claim) {
 	}
 }
 
-// leased is the batch of a claim whose head is event t.
+// leased returns the batch of a claim that has leased event t as the head.
 func (s *state) leased(c *claim, t int) batch {
 	b := batch{exists: true, low: c.since, lowBehind: c.seen, life: c.begun, valid: true, retry: c.rows[t].retry}
 	for u := range s.in.events {
@@ -321,7 +342,7 @@ func (s *state) leased(c *claim, t int) batch {
 	return b
 }
 
-// add adds the event t, which the claim has seen as w.
+// add adds event t to the batch. w is the row of the event in the claim's snapshot.
 func (b *batch) add(t int, w row) {
 	b.events |= 1 << t
 	b.tried[t] = w.attempts

@@ -5,9 +5,9 @@ import "hash/maphash"
 // mostRounds is far above the number of rounds that a continuation needs.
 const mostRounds = 50
 
-// continues checks that all events are published in a fair continuation of s: no fault happens and no transaction begins
-// any more, and each process takes a step in each round. One continuation is enough for each state, because the search
-// begins one in every state that any order of steps leads to.
+// continues checks that a fair continuation of s publishes all events. In it no fault happens, no
+// transaction begins, and each process takes a step in each round. The search checks one continuation of
+// every state that any order of steps leads to. So one continuation is enough for each state.
 func (f *search) continues(s *state) rule {
 	n := &f.goesOn
 	*n = *s
@@ -29,7 +29,8 @@ func (f *search) continues(s *state) rule {
 	return "an event is never published, or a batch stays in flight,"
 }
 
-// round takes the first fair steps of each process, and passes its name to taken, which may be nil.
+// round takes one round of a fair continuation: the first fair steps of each process. It passes the
+// names of the steps to taken, which may be nil.
 func (s *state) round(taken func(step)) {
 	s.processes(func(p process, of int) {
 		for range p.atOnce {
@@ -50,7 +51,8 @@ func (s *state) round(taken func(step)) {
 	})
 }
 
-// done reports whether all committed events are published, parked or behind a parked one, and nothing is in flight.
+// done reports whether a continuation has reached its end: all committed events are published, parked or
+// behind a parked event, and no batch is in flight.
 func (s *state) done() bool {
 	for t := range s.in.events {
 		if s.db.rows[t].state == open || s.db.rows[t].pending() && !s.blocked(t) {

@@ -4,7 +4,8 @@
 //
 // # What is modelled
 //
-// Each function of the model names the statement or the function that it stands for. A change of the protocol is made here, too:
+// The comment of each function of the model names the statement or the function that it models. Without a
+// package, the name is of package outbox. A change of the protocol is made here, too:
 //
 //	pkg/eventing/outbox                       here
 //	queue/claim.sql                           claim.go: candidates, executeClaim; state.go: follows, nextPending
@@ -33,23 +34,28 @@
 //
 //   - A transaction writes one event. There are up to three events, of one aggregate or of several, and two relays.
 //     A third relay starts when none runs any more.
-//   - There are no clocks. A lease is over at any time if no relay renews it, and a retry is due at once. What the time limits
-//     exclude is left out: a lease outlives the claim that takes it, a handover is given up only when its lease is over,
-//     and the doubt about unknown leases outlives these leases. The leases of a relay that is gone count as none until it is
-//     alive again. A scope says that a relay that is taken over is gone in any case, or only if it has said that it has ended.
+//   - There are no clocks. A lease is over at any time if no relay renews it, and a retry is due at once. The
+//     model leaves out the orders that time limits exclude: a lease outlives the claim that takes it, a relay
+//     gives a handover up only when its lease is over, and relay.unknownLeases outlives the unknown leases.
+//     The leases of a gone relay count as none until that relay is alive again. In a scope with noSessions,
+//     each relay that is taken over is gone. Otherwise only a relay that has deregistered is gone.
 //   - Ids of transactions count the events' transactions alone, so the statements of relays use up none.
-//   - A statement takes effect at once, or in the steps sent, begins (its snapshot), executed and answered, as the scope says.
-//     One whose process is killed may still be executed, until other relays take its relay for dead.
-//   - A page of a scan has all rows of one open transaction, or all later ones. That of a turn has the rows of one transaction.
+//   - A statement takes effect at once, or in the steps sent, begins (its snapshot), executed and answered,
+//     as the scope says. A statement of a killed process may still be executed, until other relays regard its
+//     relay as dead.
+//   - A page of a scan has all rows of one open transaction, or all rows of later transactions. A page of a
+//     turn has the rows of one transaction.
 //   - All events are of one tenant. A relay holds it and releases it at any time, and has a turn at any time.
-//   - All events are of one topic. A relay pauses it at any time, because events that are not in the scope may have failed, and
-//     looks for a probe at any time. A request that the broker has got before goes on. Two pages of a
-//     search are apart only if a transaction was open.
+//   - All events are of one topic. A relay pauses it at any time, because events that are not in the scope
+//     may have failed, and looks for a probe at any time. A request that the broker has got before goes on. A
+//     search for probes has more than one page only if a transaction was open in the low from which the
+//     search started.
 //   - The broker refuses an event at any time, and the second refusal parks it. A refusal in a paused topic is an outage, and
 //     refusals pause no topic.
-//   - An operator retries, skips or removes a parked event at any time. A skip waits until no request that has the event can begin
-//     any more, and until no claim is on its way that began before the event was parked. A removal is the skip of a marker
-//     that was refused. Any parked event may be removed, as if it were one.
+//   - An operator retries, skips or removes a parked event at any time. A skip waits until no request that
+//     has the event can begin any more, and until no claim is on its way that began before the event was
+//     parked. A removal is the skip of a refused marker. Here an operator may remove any parked event, as if
+//     it were a marker.
 //   - Another session locks the row of any event at any time, and unlocks it in the end. The lease in a locked row is not renewed.
 //   - The purge deletes a published event at any time, unless it is the newest one of its aggregate.
 //   - The number of faults is limited: lost answers, rollbacks, outages of the broker, refusals, actions of operators, purged
@@ -60,10 +66,11 @@
 //
 //   - Atomic: an event that arrives at the broker is committed. After a failover without the last commits it may be lost.
 //   - Ordered: an event arrives first when the version before it is acknowledged, or in the same request.
-//   - Delivered: in every state a continuation without further faults publishes all committed events but parked ones and the events
-//     behind them.
-//   - Lows: some relay's row in the table has a low that did not see the event, for each pending event but retries, parked
-//     events and the events behind them. See "Where to look" in the package queue.
+//   - Delivered: in every state a continuation without further faults publishes all committed events, except
+//     parked events and the events behind them.
+//   - Lows: for each pending event, some relay's row in the table has a low that did not see the event. The
+//     exceptions are retries, parked events and the events behind them. See "Where to look" in the package
+//     queue.
 //   - Parked: no relay claims a parked event, or one behind it. A refusal counts once, and an event is parked at its last
 //     attempt. An event that an operator has skipped is not sent.
 //
@@ -75,9 +82,10 @@
 //
 // # A counterexample
 //
-// A history is one of the shortest: its steps, one a line, then the tables, and how it goes on without further faults. Look for
-// the event that stays pending: its row has a lease that is over or a version that no relay follows, and all lows have seen its
-// transaction (xact is below next and not in the set open). Then look for the last step after which a relay was still to
-// look for the event. Before the code is changed, write the history as a test of the package outbox: takeover_test.go,
-// failover_test.go and again_test.go have such tests.
+// A search prints one of the shortest histories that break a promise: its steps, one a line, then the tables,
+// and then the next steps of a continuation without further faults. Look for the event that stays pending:
+// its row has a lease that is over or a version that no relay follows, and all lows have seen its transaction
+// (xact is below next and not in the set open). Then look for the last step after which a relay was still to
+// look for the event. Before the code is changed, write the history as a test of the package outbox:
+// takeover_test.go, failover_test.go and again_test.go have such tests.
 package relaymodel

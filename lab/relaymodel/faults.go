@@ -25,7 +25,7 @@ func (s *state) kill(id int) {
 	}
 }
 
-// executeLate executes the statements of a relay that is gone.
+// executeLate executes the statements that a relay sent before its process was killed.
 func (s *state) executeLate(id int) {
 	r := &s.relays[id]
 	for _, c := range r.statements() {
@@ -46,9 +46,10 @@ func (s *state) executeLate(id int) {
 	*r = relay{state: gone}
 }
 
-// failOver replaces the server by its standby, or by itself after a crash. Open transactions roll back, and the statements
-// that the server executes get no answer. The new server goes on behind the transactions that are in its tables: it
-// may use ids again that transactions without a trace had.
+// failOver replaces the server by its standby, or by itself after a crash. Open transactions roll back.
+// The statements that the old server was executing get no answer. The new server assigns ids from the
+// highest id in its tables on. So it may use the id of a transaction that has left no trace a second
+// time.
 func (s *state) failOver() {
 	d := &s.db
 	if s.in.standby == asynchronous {
@@ -80,7 +81,7 @@ func (s *state) failOver() {
 	}
 }
 
-// loseStatements is for the statements that a failed server was executing.
+// loseStatements ends the statements of a relay that a failed server was executing.
 func (s *state) loseStatements(id int) {
 	r := &s.relays[id]
 	if r.claim.phase == begins {
@@ -104,7 +105,7 @@ func (s *state) loseStatements(id int) {
 	}
 }
 
-// failovers has the steps of the servers.
+// failovers passes the steps of the database's servers: a standby catches up, and a server fails.
 func (s *state) failovers(to taker) {
 	if s.left.failovers == 0 {
 		return

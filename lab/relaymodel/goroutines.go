@@ -2,18 +2,18 @@ package relaymodel
 
 // The steps of a relay's goroutines.
 
-// of names a step of a relay.
+// of returns the step with this text, of relay id.
 func of(id int, text string) step { return step{text: text, relay: id} }
 
-// claimable reports whether the relay sends claims.
+// claimable reports whether the relay may send claims: it runs, and has its row in the table of relays.
 func (r *relay) claimable() bool { return r.state == running && r.seen != none }
 
-// claimsNew reports whether the relay sends claims of new events, which it also does when it has been told to end.
+// claimsNew reports whether the relay may send claims of new events. It also sends them after it was told to end.
 func (r *relay) claimsNew() bool {
 	return r.claimable() || r.state == ending && !r.closed && r.seen != none
 }
 
-// stepsOfClaims is claimLoop, and then lastClaims.
+// stepsOfClaims models claimLoop and then lastClaims: claims of new events.
 func stepsOfClaims(s *state, to taker, id int) {
 	r := &s.relays[id]
 	if !r.runs() || r.claim.phase == idle && !r.claimsNew() {
@@ -26,7 +26,8 @@ func stepsOfClaims(s *state, to taker, id int) {
 	}, func(n *state) { n.answerClaim(id) }, func(n *state) { n.relays[id].loseClaim() }}.pass(s, to, r.claim.phase)
 }
 
-// stepsOfScans is the part of scanLoop that reads pages. The sweep is left out: it would find each event in the end.
+// stepsOfScans models the part of scanLoop that reads pages of a scan. The sweep is left out, because it
+// would find each event in the end.
 func stepsOfScans(s *state, to taker, id int) {
 	switch r := &s.relays[id]; {
 	case r.page.phase != idle && r.page.kind == claimPage || r.page.phase == idle && r.claimable() && r.scanning != none:
@@ -39,7 +40,8 @@ func stepsOfScans(s *state, to taker, id int) {
 	}
 }
 
-// stepsOfRetries is the part of scanLoop that claims retries. They are due as soon as they are written.
+// stepsOfRetries models the part of scanLoop that claims retries. Here a retry is due as soon as it is
+// written.
 func stepsOfRetries(s *state, to taker, id int) {
 	r, due := &s.relays[id], false
 	for _, w := range s.db.rows {
@@ -61,7 +63,8 @@ func (s *state) page(to taker, id int, kind claimKind, name step, withoutRetries
 	}, func(n *state) { n.answerPage(id) }, func(n *state) { n.relays[id].losePage() }}.pass(s, to, s.relays[id].page.phase)
 }
 
-// stepsOfPublishers is publisher.publish for the batches of a relay.
+// stepsOfPublishers models the publishers of a relay, with the answers of the broker to each batch in
+// flight.
 func stepsOfPublishers(s *state, to taker, id int) {
 	r := &s.relays[id]
 	for t := range s.in.events {
@@ -96,7 +99,8 @@ func stepsOfPublishers(s *state, to taker, id int) {
 	}
 }
 
-// refusals has the answers of the broker that refuse an event of a batch. A refusal of a paused topic is an outage.
+// refusals passes the answers of the broker that refuse an event of the batch with this head. It passes
+// none in a paused topic, because there a refusal has the effect of an outage.
 func (s *state) refusals(to taker, id, head int) {
 	b := &s.relays[id].batches[head]
 	if s.left.refusals == 0 || s.relays[id].topic.paused {
@@ -111,7 +115,7 @@ func (s *state) refusals(to taker, id, head int) {
 	}
 }
 
-// stepsOfSettler is settleLoop, with one batch in a statement.
+// stepsOfSettler models settleLoop, with one batch in each statement.
 func stepsOfSettler(s *state, to taker, id int) {
 	r := &s.relays[id]
 	if !r.runs() {
@@ -140,7 +144,7 @@ func (s *state) settles(to taker, id, t int) {
 	}, func(n *state) { n.answerSettlement(id) }, func(n *state) { n.loseSettlement(id) }}.pass(s, to, s.relays[id].settlement.phase)
 }
 
-// stepsOfHeartbeats is heartbeatLoop. The first heartbeat registers the relay.
+// stepsOfHeartbeats models heartbeatLoop. The first heartbeat registers the relay.
 func stepsOfHeartbeats(s *state, to taker, id int) {
 	r := &s.relays[id]
 	if r.state != running && (r.state != ending || r.heartbeat.phase == idle) {

@@ -2,25 +2,29 @@ package relaymodel
 
 import "slices"
 
-// heartbeat is a statement of heartbeat.sql on its way.
+// heartbeat is a statement of heartbeat.sql, from the sending to the answer.
 type heartbeat struct {
 	phase phase
-	// ends says that the relay deregisters. low and met are the relay's low and server when the heartbeat was sent.
+	// ends is true if the relay deregisters.
 	ends bool
-	low  snapshot
-	met  uint8
-	// The others are the answer: see queue.HeartbeatResult.
+	// low is the relay's low when it sent the heartbeat.
+	low snapshot
+	// met is the life of the server that the relay had met when it sent the heartbeat.
+	met uint8
+	// written, inherited and seen are Low, Inherited and Seen of the answer (queue.HeartbeatResult).
 	written, inherited, seen snapshot
-	alive, gone, server      uint8
+	// alive, gone and server are Alive, Gone and Server of the answer (queue.HeartbeatResult).
+	alive, gone, server uint8
 }
 
-// sendHeartbeat is the first half of Relay.writeHeartbeat.
+// sendHeartbeat models the first half of Relay.writeHeartbeat. If ends is true, the relay deregisters.
 func (s *state) sendHeartbeat(id int, ends bool) {
 	r := &s.relays[id]
 	r.heartbeat = heartbeat{phase: sent, ends: ends, low: s.low(id), met: r.server}
 }
 
-// executeHeartbeat is heartbeat.sql.
+// executeHeartbeat models heartbeat.sql: it takes over the rows of dead relays, and writes the relay's
+// row.
 func (s *state) executeHeartbeat(id int) {
 	h := &s.relays[id].heartbeat
 	own := s.db.relays[id]
@@ -43,7 +47,8 @@ func (s *state) executeHeartbeat(id int) {
 	s.db.relays[id] = relayRow{exists: true, low: h.written, seen: seen, unanswered: true}
 }
 
-// inherit is "inherited_low".
+// inherit models "inherited_low" of heartbeat.sql: it returns a low of the events that the relay has to
+// look for in place of other relays, or in place of itself in a former life of the server.
 func (s *state) inherit(id int, h *heartbeat) snapshot {
 	own := s.db.relays[id]
 	inherited, alone := s.takeOver(id, h, !own.exists || h.met != 0 && h.met != h.server)
@@ -56,7 +61,8 @@ func (s *state) inherit(id int, h *heartbeat) snapshot {
 	return earliest(inherited...)
 }
 
-// takeOver deletes the rows of dead relays, and returns their lows, or those of all others. alone says that there are no others.
+// takeOver deletes the rows of dead relays, and returns the lows of these rows. If all is true, it
+// returns the lows of all other relays. alone is true if there is no other row.
 func (s *state) takeOver(id int, h *heartbeat, all bool) (lows []snapshot, alone bool) {
 	lows, alone = make([]snapshot, 0, mostRelays), true
 	for other := range s.db.relays {
@@ -80,10 +86,11 @@ func (s *state) takeOver(id int, h *heartbeat, all bool) (lows []snapshot, alone
 	return lows, alone
 }
 
-// isForeign reports whether a low is of another cluster: its transactions are in the future.
+// isForeign reports whether low comes from another cluster: its transactions are in the future here.
 func (h *heartbeat) isForeign(low snapshot) bool { return low.next > h.seen.next }
 
-// answerHeartbeat is the second half of Relay.writeHeartbeat, and followUps.heartbeatWritten.
+// answerHeartbeat models the second half of Relay.writeHeartbeat, and followUps.heartbeatWritten: the
+// relay gets the answer to a heartbeat.
 func (s *state) answerHeartbeat(id int) {
 	r := &s.relays[id]
 	h := r.heartbeat
@@ -111,7 +118,7 @@ func (s *state) answerHeartbeat(id int) {
 	r.addScan(from)
 }
 
-// meet is followUps.meet.
+// meet models followUps.meet: the relay has met a server in a new life, and its lists begin again.
 func (r *relay) meet(h *heartbeat) {
 	r.server, r.floor, r.seen = h.server, h.written, h.seen
 	r.published, r.scan = [mostEvents]snapshot{}, none
@@ -122,7 +129,7 @@ func (r *relay) meet(h *heartbeat) {
 	r.topic.low, r.topic.skipped = none, false
 }
 
-// end ends a relay's process. Its handovers are gone, and nobody settles its batches.
+// end ends the process of a relay. Its handovers are gone, and no relay settles its batches.
 func (s *state) end(id int) {
 	s.relays[id] = relay{state: gone}
 	for t := range s.in.events {
@@ -132,7 +139,7 @@ func (s *state) end(id int) {
 	}
 }
 
-// loseHeartbeat is what becomes of the relay when a heartbeat fails.
+// loseHeartbeat ends a heartbeat that has failed. A relay that deregisters ends all the same.
 func (s *state) loseHeartbeat(id int) {
 	if s.relays[id].heartbeat.ends {
 		s.end(id)

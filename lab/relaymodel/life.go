@@ -2,8 +2,8 @@ package relaymodel
 
 import "slices"
 
-// stepsOfEnd is the end of Run: claims end at any time, the last ones of new events included. Then open handovers are handed back, the
-// results are settled, and the relay deregisters.
+// stepsOfEnd models the end of Relay.Run. The relay is told to end. Its claims end at any time, the last claims
+// of new events included. Then it hands open handovers back, settles the results, and deregisters.
 func stepsOfEnd(s *state, to taker, id int) {
 	r := &s.relays[id]
 	if r.state == running && r.heartbeat.phase == idle && id < s.in.relays {
@@ -35,7 +35,8 @@ func stepsOfEnd(s *state, to taker, id int) {
 	})
 }
 
-// stepsOfProcess has the beginning and the end of a relay's process, and what the others think of it.
+// stepsOfProcess has the start of a relay's process, the steps of a living process in living, and those
+// of an ended process in dead.
 func stepsOfProcess(s *state, to taker, id int) {
 	starts := func(n *state) { n.relays[id].state = running }
 	switch r := &s.relays[id]; {
@@ -62,8 +63,8 @@ func (s *state) dead(to taker, id int) {
 	}
 }
 
-// living has the faults of a running process. The doubt about unknown leases outlives these leases and all statements that were
-// sent before.
+// living has the faults of a running process. It also has the step in which unknownLeases ends. That
+// step comes after the end of the unknown leases, and of all statements that were sent before.
 func (s *state) living(to taker, id int) {
 	r := &s.relays[id]
 	if s.left.kills > 0 && id < s.in.relays {
@@ -79,7 +80,8 @@ func (s *state) living(to taker, id int) {
 	}
 }
 
-// hasUnknownLease reports whether a lease lasts that the relay neither has in flight nor has given to a handover.
+// hasUnknownLease reports whether relay id has a valid lease of which it does not know: a lease of an
+// event that is neither in flight nor in an open handover.
 func (s *state) hasUnknownLease(id int) bool {
 	for t := range s.in.events {
 		known := s.relays[id].batches[t].exists || s.in.home[t] == id && s.events[t].handover

@@ -1,14 +1,16 @@
 package relaymodel
 
-// removal is a second Backlog.Skip on its way, which removes a marker that the broker refuses, too.
+// removal is the open transaction of a second Backlog.Skip (package backlog). The first one has put a marker in
+// the place of an event. The broker has refused the marker, too, and the second one removes it.
 type removal struct {
-	open          bool
-	event, behind uint8 // behind counts from 1
-	low           snapshot
+	open   bool
+	event  uint8
+	behind uint8    // the next pending event behind the removed one, counted from 1, or 0
+	low    snapshot // the transaction's snapshot, which the removal leaves in outbox_relays
 }
 
-// stepsOfOperator are those of package backlog on an event: RetryOne and Skip. To remove an event, the operator need not
-// skip it first.
+// stepsOfOperator has the steps of Backlog.RetryOne and Backlog.Skip (package backlog) for event t. An
+// operator of the model can remove an event that was not skipped before.
 func stepsOfOperator(s *state, to taker, t int) {
 	named := func(text string) step { return step{text: text, event: t} }
 	switch w := s.db.rows[t]; {
@@ -28,7 +30,8 @@ func stepsOfOperator(s *state, to taker, t int) {
 	}
 }
 
-// free is Backlog.free, for one event. A refusal that is not settled yet may count after it.
+// free models the function free of package backlog, for one event: a relay may publish the parked event
+// again. A refusal that is not settled yet may count after that.
 func (s *state) free(t int) {
 	s.left.actions--
 	w := &s.db.rows[t]
@@ -43,8 +46,9 @@ func (s *state) free(t int) {
 	}
 }
 
-// maySkip reports whether no publish of the event can arrive any more: it starts only while a lease lasts, and publishWindow
-// is longer. It is longer than a claim, too.
+// maySkip reports whether no publish of event t can arrive any more. A publish starts only while a lease
+// lasts, and Backlog.Skip waits for publishWindow, which is longer than a lease and a publish.
+// publishWindow is longer than a claim, too.
 func (s *state) maySkip(t int) bool {
 	for id := range s.relays {
 		r := &s.relays[id]
@@ -62,7 +66,7 @@ func (s *state) maySkip(t int) bool {
 	return true
 }
 
-// remove is the COMMIT of remove.
+// remove models the commit of a removal: see the function remove of package backlog.
 func (s *state) remove() {
 	r := &s.removal
 	w := &s.db.rows[r.event]
@@ -77,7 +81,7 @@ func (s *state) remove() {
 	*r = removal{}
 }
 
-// next is the event of t's aggregate with the next version that is in the table, or -1.
+// next returns the event of t's aggregate with the next version in the table, published or not, or -1.
 func (c *scope) next(rows *[mostEvents]row, t int) int {
 	next := -1
 	for u := range c.events {

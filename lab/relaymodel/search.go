@@ -7,27 +7,32 @@ import (
 	"strings"
 )
 
-// rule is a rule that a history has broken, in plain words, or empty.
+// rule is a rule that a history has broken, in plain words. It is empty if the history has broken none.
 type rule string
 
-// search is a breadth-first search. It keeps only hashes of the states that it has met. With five million states the
-// chance that two of them have the same hash, so that one is overlooked, is below one in a million, and other ones are
-// overlooked in the next run.
+// search is a breadth-first search of the states of a scope. It keeps only the hashes of the states that
+// it has met. If two states have the same hash, it overlooks one of them. With five million states the
+// chance of that is below one in a million. The next run has another seed, and would overlook another
+// state.
 type search struct {
 	seed maphash.Seed
 	met  map[uint64]struct{}
-	// from has the number of the predecessor of each state, and by the step that led to it.
+	// from has, by number of a state, the number of the state before it.
 	from []int32
-	by   []step
-	// good are states from which a fair continuation ends well.
+	// by has, by number of a state, the step that led to it.
+	by []step
+	// good has the hashes of states from which a fair continuation publishes all events.
 	good               map[uint64]struct{}
 	depth, transitions int
-	exhausted          bool
-	// broken is the first broken rule, brokenAt the number of the state, and brokenState that state.
-	broken      rule
-	brokenAt    int32
+	// exhausted is true if the search has met all states of the scope.
+	exhausted bool
+	// broken is the first broken rule.
+	broken rule
+	// brokenAt is the number of the state that breaks the rule.
+	brokenAt int32
+	// brokenState is the state that breaks the rule.
 	brokenState *state
-	// goesOn is the state of the present continuation.
+	// goesOn is the present state of the continuation that is being checked.
 	goesOn state
 }
 
@@ -36,8 +41,9 @@ type node struct {
 	number int32
 }
 
-// level has the states of one depth, in pieces. Appending to one slice would copy millions of states again and again, and
-// a piece is garbage as soon as the search has gone on from its states.
+// level has the states of one depth, in pieces. One slice of all states would grow by copying millions
+// of states again and again. A piece becomes garbage as soon as the search has taken the steps of its
+// states.
 type level [][]node
 
 const pieceLength = 1024
@@ -50,8 +56,8 @@ func (l *level) add(n node) {
 	*last = append(*last, n)
 }
 
-// explore searches all histories of the scope, or those of the given number of steps, if it is not 0. It stops at the
-// first history that breaks a rule, which is one of the shortest.
+// explore searches all histories of the scope. If depth is not 0, it searches only their first depth
+// steps. It stops at the first history that breaks a rule, which is one of the shortest.
 func explore(c *scope, depth int) *search {
 	f := &search{seed: maphash.MakeSeed(), met: map[uint64]struct{}{}, good: map[uint64]struct{}{}}
 	n := &node{state: *c.initial()} // one for all steps, because each would be garbage otherwise
@@ -82,7 +88,8 @@ func explore(c *scope, depth int) *search {
 	return f
 }
 
-// add adds a state, unless the search has met it, and checks it.
+// add adds and checks a state, unless the search has met it. from is the number of the state before it,
+// and by is the step between them.
 func (f *search) add(s *state, from int32, by step) (isNew bool) {
 	key := maphash.Comparable(f.seed, *s)
 	if _, met := f.met[key]; met {
@@ -104,8 +111,8 @@ func (f *search) add(s *state, from int32, by step) (isNew bool) {
 	return true
 }
 
-// history returns the steps that lead to the broken rule, one a line, the rows that they leave, and how it goes on from there
-// if no fault happens any more.
+// history describes the history that breaks a rule: its steps, one a line, the rows in the tables, and
+// the steps of a fair continuation.
 func (f *search) history() string {
 	var steps []string
 	for at := f.brokenAt; at > 0; at = f.from[at] {
@@ -122,11 +129,12 @@ func (f *search) history() string {
 		f.broken, strings.Join(steps, "\n  "), rows, strings.Join(further, "\n  "))
 }
 
-// shownRounds is how many rounds of a continuation a history shows.
+// shownRounds is the number of rounds of a continuation that history shows.
 const shownRounds = 4
 
-// lowsHold reports whether a relay's row has a low that did not see the event, for each pending event. The exceptions are
-// retries, parked events and the events behind them. See "Where to look" in the package queue.
+// lowsHold reports whether, for each pending event, some relay's row in the table has a low that did not
+// see the event. The exceptions are retries, parked events, and the events behind them. See "Where to
+// look" in the doc of package queue.
 func (s *state) lowsHold() bool {
 	alone := true
 	for _, w := range s.db.relays {

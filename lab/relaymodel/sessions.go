@@ -2,7 +2,8 @@ package relaymodel
 
 // Other sessions of the database.
 
-// stepsOfLocks are those of a session that locks a row, for example an administrator's.
+// stepsOfLocks has the steps of another session, such as an administrator's, that locks the row of event
+// t and unlocks it.
 func stepsOfLocks(s *state, to taker, t int) {
 	bit := uint8(1) << t
 	switch w := s.db.rows[t]; {
@@ -13,8 +14,8 @@ func stepsOfLocks(s *state, to taker, t int) {
 	}
 }
 
-// stepsOfPurge is purge.sql, for the row of one event. It deletes no newest event of an aggregate. A published row does not change
-// any more, so the step needs no phases.
+// stepsOfPurge models purge.sql, for the row of event t. The purge does not delete the newest event of
+// an aggregate. A published row does not change any more, so the step needs no phases.
 func stepsOfPurge(s *state, to taker, t int) {
 	w := s.db.rows[t]
 	if w.state != committed || !w.published || has(s.locked, t) || s.left.purges == 0 || s.in.next(&s.db.rows, t) < 0 {

@@ -1,17 +1,20 @@
 package relaymodel
 
-// settlement is a statement of settle.sql on its way, for one batch.
+// settlement is a statement of settle.sql for one batch, from its begin to the answer.
 type settlement struct {
 	phase  phase
 	head   uint8
-	behind uint8 // "behind": the next event behind a retry counted from 1, or 0
-	mine   bool  // the head has the relay's lease
-	// elsewhere says that the head is pending without the relay's lease: Settled.Elsewhere. locked says that another session
-	// has locked a row, so that nothing is written: Settled.Locked.
-	elsewhere, locked bool
+	behind uint8 // "behind" of settle.sql: the next event behind a published retry, counted from 1, or 0
+	mine   bool  // true if the head has the relay's lease
+	// elsewhere is true if the head is pending without the relay's lease (queue.Settled.Elsewhere).
+	elsewhere bool
+	// locked is true if another session has locked a row of the batch. Then the statement writes nothing
+	// (queue.Settled.Locked).
+	locked bool
 }
 
-// last returns the version of the last published event of a batch, or 0.
+// last returns the version of the last published event of a batch, and the event. It returns version 0
+// if no event is published.
 func (s *state) last(b *batch) (version uint8, at int) {
 	for t := range s.in.events {
 		if w := s.db.rows[t]; has(b.published, t) && w.version > version {
@@ -21,7 +24,8 @@ func (s *state) last(b *batch) (version uint8, at int) {
 	return version, at
 }
 
-// beginSettlement reads "behind".
+// beginSettlement models "behind" of settle.sql: the statement takes its snapshot, and finds the next
+// event behind a published retry.
 func (s *state) beginSettlement(id, head int) {
 	r := &s.relays[id]
 	b := &r.batches[head]
@@ -31,7 +35,8 @@ func (s *state) beginSettlement(id, head int) {
 	}
 }
 
-// executeSettlement is "write settlements".
+// executeSettlement models "write settlements" of settle.sql: it writes the result of the batch, if the
+// head has the relay's lease.
 func (s *state) executeSettlement(id int) {
 	e := &s.relays[id].settlement
 	b, head := &s.relays[id].batches[e.head], &s.db.rows[e.head]
@@ -56,7 +61,7 @@ func (s *state) executeSettlement(id int) {
 	}
 }
 
-// publishedBy is "published".
+// publishedBy models "published" of settle.sql: it marks the events that the broker has acknowledged.
 func (s *state) publishedBy(b *batch) {
 	for t := range s.in.events {
 		if w := &s.db.rows[t]; has(b.published, t) && w.state == committed {
@@ -65,7 +70,8 @@ func (s *state) publishedBy(b *batch) {
 	}
 }
 
-// writes are the rows that a settlement writes: "named".
+// writes models "named" of settle.sql: it returns the set of the events with rows that the settlement
+// writes. first is the first event of the batch that is not published, or -1.
 func (s *state) writes(b *batch, e *settlement, first int) uint8 {
 	rows := b.published | 1<<e.head
 	if b.failed() && first >= 0 {
@@ -80,14 +86,15 @@ func (s *state) writes(b *batch, e *settlement, first int) uint8 {
 // mostAttempts is Options.MaxAttempts.
 const mostAttempts = 2
 
-// failed reports whether the result has a failure.
+// failed reports whether the result of the batch is an outage or a refusal.
 func (b *batch) failed() bool { return b.outage || b.refused }
 
-// fail is "failed", for the event t, with the failure of Relay.settlement and Relay.refuse.
+// fail models "failed" of settle.sql: it writes the failure of event t, which Relay.settlement and
+// Relay.refuse have made from the broker's answer.
 func (s *state) fail(b *batch, t int) {
 	w := &s.db.rows[t]
 	w.token, w.fresh, w.retry = 0, false, true
-	first := w.attempts == b.tried[t] // this refusal is not written yet
+	first := w.attempts == b.tried[t] // no statement has written this refusal yet
 	if b.refused && (first || s.in.without.countedOnce) {
 		w.attempts++
 		if w.attempts > s.events[t].refusals {
@@ -106,7 +113,7 @@ func (s *state) fail(b *batch, t int) {
 func (s *state) firstUnpublished(b *batch) int {
 	first := -1
 	for t := range s.in.events {
-		w := s.db.rows[t] // which a failover may have lost
+		w := s.db.rows[t] // a failover may have lost the row
 		if has(b.events&^b.published, t) && w.state != absent && (first < 0 || w.version < s.db.rows[first].version) {
 			first = t
 		}
@@ -114,7 +121,7 @@ func (s *state) firstUnpublished(b *batch) int {
 	return first
 }
 
-// answerSettlement is settler.settle after an answer.
+// answerSettlement models the second half of settler.settle: the relay gets the answer to a settlement.
 func (s *state) answerSettlement(id int) {
 	r := &s.relays[id]
 	a := r.settlement
@@ -136,7 +143,8 @@ func (s *state) answerSettlement(id int) {
 	r.forget(head)
 }
 
-// closeResolved is settler.closeResolved.
+// closeResolved models settler.closeResolved: it closes the handover of an event for which the relay has
+// looked.
 func (s *state) closeResolved(r *relay, a settlement) {
 	b := &r.batches[a.head]
 	if b.leaseOver && a.elsewhere && !s.in.without.elsewhere {
@@ -147,7 +155,7 @@ func (s *state) closeResolved(r *relay, a settlement) {
 	}
 }
 
-// follow is followUps.follow.
+// follow models followUps.follow: it notes the work that follows from the result of a settled batch.
 func (s *state) follow(r *relay, head int) {
 	b := &r.batches[head]
 	switch {
@@ -172,7 +180,8 @@ func (s *state) follow(r *relay, head int) {
 	}
 }
 
-// forget is settler.removeSettled. A batch that a claim has found again is handed back by a second settlement.
+// forget models settler.removeSettled: the batch is no longer in flight. If a claim has found the batch
+// again meanwhile, a second settlement hands it back first.
 func (r *relay) forget(head int) {
 	b := &r.batches[head]
 	if !b.again {
@@ -183,7 +192,8 @@ func (r *relay) forget(head int) {
 	b.published, b.outage, b.refused = 0, false, false
 }
 
-// loseSettlement is settler.keepLeased, after a statement without an answer, or one that has met a locked row.
+// loseSettlement models settler.keepLeased: a settlement gets no answer, or has met a locked row. A
+// batch with a valid lease is settled again.
 func (s *state) loseSettlement(id int) {
 	r := &s.relays[id]
 	head := int(r.settlement.head)

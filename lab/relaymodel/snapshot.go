@@ -2,8 +2,8 @@ package relaymodel
 
 import "math/bits"
 
-// snapshot is a pg_snapshot: it saw the transactions below next, without those in open. next is its xmax, and
-// bit x of open says that transaction x was open. The zero snapshot means that there is none.
+// snapshot models a pg_snapshot. It saw the transactions below next, except those in the set open. next
+// is the snapshot's xmax. The zero snapshot means that there is none.
 type snapshot struct{ next, open uint8 }
 
 // none is no snapshot. beginning is a snapshot that saw no transaction. Transactions count from 1.
@@ -11,7 +11,7 @@ var none, beginning = snapshot{}, snapshot{next: 1}
 
 func (s snapshot) saw(xact uint8) bool { return xact < s.next && s.open>>xact&1 == 0 }
 
-// before is TxSnapshot.before of the package queue: it reports whether s saw less than t.
+// before models queue.TxSnapshot.before: it reports whether s saw less than t.
 func (s snapshot) before(t snapshot) bool {
 	switch {
 	case s.next != t.next:
@@ -23,10 +23,11 @@ func (s snapshot) before(t snapshot) bool {
 	}
 }
 
-// oldest is xmin.
+// oldest is the snapshot's xmin: the oldest transaction that it did not see.
 func (s snapshot) oldest() uint8 { return min(s.next, uint8(bits.TrailingZeros8(s.open))) }
 
-// until is TxSnapshot.Until: the transactions that s did not see, without those that had not begun in t.
+// until models queue.TxSnapshot.Until. It returns the transactions that s did not see and that had begun
+// in t.
 func (s snapshot) until(t snapshot) (set uint8) {
 	set = s.open
 	for x := s.next; x < t.next; x++ {
@@ -35,7 +36,7 @@ func (s snapshot) until(t snapshot) (set uint8) {
 	return set
 }
 
-// latest is queue.Latest.
+// latest models queue.Latest: it returns the snapshot that saw more.
 func latest(s, t snapshot) snapshot {
 	if s == none || t != none && s.before(t) {
 		return t
@@ -43,7 +44,7 @@ func latest(s, t snapshot) snapshot {
 	return s
 }
 
-// earliest is queue.Earliest.
+// earliest models queue.Earliest: it returns the snapshot that saw the least.
 func earliest(all ...snapshot) (first snapshot) {
 	for _, s := range all {
 		if s != none && (first == none || s.before(first)) {

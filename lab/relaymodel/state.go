@@ -14,27 +14,29 @@ type state struct {
 	db     database
 	events [mostEvents]event
 	relays [mostRelays]relay
-	// standby is what an asynchronous standby has. It is zero without one.
+	// standby is the content of an asynchronous standby. It is zero if there is no such standby.
 	standby database
-	// server is the life of the database's server.
+	// server is the present life of the database's server (see "Lows and lives" in doc.go of package outbox).
 	server uint8
 	// locked are the events whose rows another session has locked.
 	locked uint8
 	// removal is an operator's removal of an event.
 	removal removal
-	// left are the faults that may still happen.
+	// left has the numbers of faults that may still happen.
 	left budget
 	// broken is the rule that the last step has broken, or empty.
 	broken rule
 }
 
-// database has what has been written: the tables outbox and outbox_relays.
+// database is the content of the tables outbox and outbox_relays.
 type database struct {
 	rows [mostEvents]row
 	// relays has a row for each relay, and the row that a removal leaves.
 	relays [mostRelays + 1]relayRow
-	// ended is the latest transaction that has ended, and next is the id of the next one.
-	ended, next uint8
+	// ended is the highest id of a transaction that has ended.
+	ended uint8
+	// next is the id that the next transaction gets.
+	next uint8
 }
 
 // row is the row of an event in the table outbox.
@@ -42,12 +44,12 @@ type row struct {
 	state         rowState
 	version, xact uint8
 	published     bool
-	retry         bool  // next_retry_at is set, and past
+	retry         bool  // true if next_retry_at is set, and past
 	attempts      uint8 // publish_attempts
-	// parked says that parked_at is set. marker says that the event is the marker of a skipped one.
-	parked, marker bool
-	token          uint8 // lock_token: the relay counted from 1, or 0
-	fresh          bool  // the lease with that token is not over
+	parked        bool  // true if parked_at is set
+	marker        bool  // true if the event is the marker that has replaced a skipped event
+	token         uint8 // lock_token: the relay counted from 1, or 0
+	fresh         bool  // true if the lease of the relay in token is not over
 }
 
 type rowState uint8
@@ -59,21 +61,24 @@ const (
 	deleted // by the purge or an operator; the version is still known
 )
 
-// pending is "published_at IS NULL". A parked event is pending, too, but waits for an operator.
+// pending models "published_at IS NULL". A parked event is pending, too.
 func (r row) pending() bool { return r.state == committed && !r.published }
-func (r row) waits() bool   { return r.pending() && !r.parked }
-func (r row) leased() bool  { return r.token != 0 && r.fresh }
 
-// leasedBut is leased, where the leases of the relays in the set gone count as none.
+// waits reports whether the event is pending and does not wait for an operator.
+func (r row) waits() bool  { return r.pending() && !r.parked }
+func (r row) leased() bool { return r.token != 0 && r.fresh }
+
+// leasedBut is like leased, but the leases of the relays in the set gone count as none.
 func (r row) leasedBut(gone uint8) bool { return r.leased() && !has(gone, int(r.token)-1) }
 
 // relayRow is the row of a relay in the table outbox_relays.
 type relayRow struct {
 	exists bool
 	low    snapshot
-	// seen stands for seen_at.
+	// seen models seen_at, the time of the last heartbeat.
 	seen seenAt
-	// unanswered says that the relay does not know the row as it is, because the heartbeat that wrote it is not answered.
+	// unanswered is true if the relay has got no answer to the heartbeat that wrote the row. So the
+	// relay does not know the row as it is.
 	unanswered bool
 }
 
@@ -88,55 +93,76 @@ const (
 // event is an event as its transaction, its handover and the broker know it.
 type event struct {
 	transaction progress
-	// handover says that the handover is open. low is its snapshot, of this life of the server. leaseOver says that the relay
-	// knows that its lease is over. uncertain says that a statement has failed that may have taken the lease from the event.
-	handover, leaseOver, uncertain bool
-	low                            snapshot
-	life                           uint8
-	// expired says that the lease was over before the event was written.
-	expired     bool
-	sent, acked bool
-	// refusals is how often the broker has refused the event since an operator has acted on it. removed says that an operator
-	// has removed it.
+	// handover is true while the event's handover is open.
+	handover bool
+	// leaseOver is true if the relay knows that the lease of the handover is over.
+	leaseOver bool
+	// uncertain is true if a failed statement may have taken the lease from the event.
+	uncertain bool
+	// low is the low of the open handover.
+	low snapshot
+	// life is the life of the server in which low was taken.
+	life uint8
+	// expired is true if time has passed beyond the lease of the handover.
+	expired bool
+	// sent is true once the event has arrived at the broker.
+	sent bool
+	// acked is true once the broker has acknowledged the event.
+	acked bool
+	// refusals is how often the broker has refused the event since an operator last released it.
 	refusals uint8
-	removed  bool
+	// removed is true if an operator has removed the event.
+	removed bool
 }
 
 type progress uint8
 
 const (
 	notBegun progress = iota
-	begun             // with a handover, if the scope has one for the event
+	begun             // its handover is open, if the scope has one for the event
 	written
-	committing // it has committed, and its process does not know
+	committing // it has committed, and its process does not know this yet
 	rollingBack
 	ended // its process knows the outcome, or that it will not know it
 )
 
-// relay is a relay of the package outbox: its followUps, inFlight and registration.
+// relay models a relay of package outbox: its followUps, its inFlight and its registration.
 type relay struct {
 	state relayState
-	// closed says that an ending relay takes no more handovers, and looks for none.
+	// closed is true if an ending relay accepts no more handovers, and looks for no more events of handovers.
 	closed bool
-	// seen is the snapshot of the last claim, server and floor are the meeting, alive is a set of relays.
-	// gone is goneRelays.
-	seen, floor         snapshot
-	server, alive, gone uint8
-	// published has the lows of the last published events of aggregates; taken is takenLow of a claim.
+	// seen is followUps.seen, the snapshot of the last claim of new events.
+	seen snapshot
+	// floor is meeting.floor, from which the relay scanned when it met the server.
+	floor snapshot
+	// server is meeting.life, the life of the server that the relay has met.
+	server uint8
+	// alive is followUps.aliveRelays, the set of the other living relays.
+	alive uint8
+	// gone is followUps.goneRelays, the set of the relays whose leases count as none.
+	gone uint8
+	// published models followUps.published: it has, by event, the lows of published versions.
 	published [mostEvents]snapshot
-	taken     snapshot
-	// scan and scanning are scanLow and scanning of outbox's followUps. unread are the pages of the running scan: bit x for the rows of the
-	// transaction x that was open, and bit 0 for the rows of all later ones. scanLife is the server's life when it began.
-	scan, scanning   snapshot
-	unread, scanLife uint8
-	// unknownLeases says that unknownLeasesUntil is in the future.
+	// taken is versions.takenLow, a low of the events for which a claim of new events looks.
+	taken snapshot
+	// scan is followUps.scanLow, the low from which the next scan starts.
+	scan snapshot
+	// scanning is followUps.scanning, the low from which the running scan started.
+	scanning snapshot
+	// unread are the unread pages of the running scan. Bit x is for the rows of transaction x, which was open in
+	// scanning. Bit 0 is for the rows of all transactions that had not begun.
+	unread uint8
+	// scanLife is the life of the server in which the running scan began.
+	scanLife uint8
+	// unknownLeases is true while followUps.unknownLeasesUntil is in the future.
 	unknownLeases bool
-	batches       [mostEvents]batch // by head
-	// The statements that are on their way.
+	// batches are the batches in flight, by head.
+	batches [mostEvents]batch
+	// claim, page and turn are the claims on their way: of new events, of a scan or of retries, and of a turn.
 	claim, page, turn claim
 	settlement        settlement
 	heartbeat         heartbeat
-	// tenant is the tenant of all events, while it is held.
+	// tenant is the tenant of all events, if the relay holds it.
 	tenant tenant
 	topic  topic
 }
@@ -150,26 +176,39 @@ const (
 	gone
 )
 
-// batch is a leasedBatch, and its result once it is answered.
+// batch models a leasedBatch, with the result of its publish.
 type batch struct {
 	exists         bool
 	events         uint8 // a set
 	low, lowBehind snapshot
 	life           uint8
-	retry, probe   bool // the head was a retry; the batch was chosen as a probe
-	// onTheWay says that the broker has a request of the batch, which was sent before the topic's pause began.
+	// retry is true if the claim has found the head as a retry.
+	retry bool
+	// probe is true if the batch was chosen as a probe.
+	probe bool
+	// onTheWay is true if the broker has got a request of the batch before the topic's pause began.
 	onTheWay bool
-	// valid says that the relay knows the lease to last. again says that a claim has found the batch in flight. second says
-	// that its settlement is the second one.
-	valid, again, second bool
-	// unresolved and leaseOver are as in leasedBatch.
-	unresolved, leaseOver bool
-	answered, outage      bool
-	published             uint8 // a set
-	// refused says that the broker has refused the first event that is not published. tried are the attempts of the events
-	// when they were claimed, and markers the set of the markers among them.
+	// valid is true while the relay knows that the lease lasts.
+	valid bool
+	// again is true if a claim has found the batch while it was in flight.
+	again bool
+	// second is true if the batch waits for its second settlement, which hands it back.
+	second bool
+	// unresolved is true if the relay looks for the event of a handover (leasedBatch.unresolved).
+	unresolved bool
+	// leaseOver is true if the lease of that handover had ended before the relay made this batch.
+	leaseOver bool
+	// answered is true once the batch has a result, which the settler writes.
+	answered bool
+	// outage is true if a request of the batch has failed.
+	outage bool
+	// published is the set of the events that the broker has acknowledged.
+	published uint8
+	// refused is true if the broker has refused the first event that is not in published.
 	refused bool
-	tried   [mostEvents]uint8
+	// tried has, by event, the attempts in the event's row when it was claimed.
+	tried [mostEvents]uint8
+	// markers is the set of the events that were markers when they were claimed.
 	markers uint8
 }
 
@@ -178,7 +217,7 @@ func has(set uint8, i int) bool { return set>>i&1 == 1 }
 // runs reports whether the relay's goroutines go on.
 func (r *relay) runs() bool { return r.state == running || r.state == ending }
 
-// statements are the claims of the relay.
+// statements returns the claims of the relay, whether they are on their way or not.
 func (r *relay) statements() []*claim { return []*claim{&r.claim, &r.page, &r.turn, &r.topic.probe} }
 
 // claims reports whether a claim is on its way.
@@ -186,7 +225,7 @@ func (r *relay) claims() bool {
 	return r.claim.phase != idle || r.page.phase != idle || r.turn.phase != idle || r.topic.probe.phase != idle
 }
 
-// low is followUps.low.
+// low models followUps.low: the low of relay id, which its next heartbeat writes into the table.
 func (s *state) low(id int) snapshot {
 	r := &s.relays[id]
 	low := s.lowOfLists(r)
@@ -200,7 +239,8 @@ func (s *state) low(id int) snapshot {
 	return low
 }
 
-// lowOfLists is followUps.lowOfLists.
+// lowOfLists models followUps.lowOfLists: a low of the relay's unfinished events, except published
+// versions, batches in flight and open handovers.
 func (s *state) lowOfLists(r *relay) snapshot {
 	low := earliest(r.seen, r.taken, r.scan, s.covering(r, r.scanning, r.scanLife), s.lowOfTenant(r), r.topic.low)
 	if p := &r.topic.probe; p.phase != idle && p.kind == probePage && !s.in.without.searching {
@@ -209,7 +249,7 @@ func (s *state) lowOfLists(r *relay) snapshot {
 	return low
 }
 
-// covering is meeting.low.
+// covering models meeting.low: low, or the floor if low is of a former life of the server.
 func (s *state) covering(r *relay, low snapshot, life uint8) snapshot {
 	if low == none || life == r.server || s.in.without.floor {
 		return low
@@ -217,10 +257,10 @@ func (s *state) covering(r *relay, low snapshot, life uint8) snapshot {
 	return r.floor
 }
 
-// addScan is followUps.addScan.
+// addScan models followUps.addScan: the next scan starts from the earlier of two lows.
 func (r *relay) addScan(from snapshot) { r.scan = earliest(r.scan, from) }
 
-// sees is the snapshot of a statement that begins now.
+// sees returns the snapshot of a statement that begins now.
 func (d *database) sees() snapshot {
 	s := snapshot{next: d.ended + 1}
 	for _, r := range d.rows {
@@ -234,7 +274,8 @@ func (d *database) sees() snapshot {
 // sameAggregate reports whether two events are of one aggregate.
 func (c *scope) sameAggregate(t, u int) bool { return t == u || !c.apart }
 
-// follows reports whether the version before event t is published, or is not there: the second part of "is head" in claim.sql.
+// follows models the second part of "is head" in claim.sql: it reports whether the version before event
+// t is published, or is not in the table.
 func (c *scope) follows(rows *[mostEvents]row, t int) bool {
 	newest, published := uint8(0), !c.without.purged || rows[t].version == 1
 	for u := range c.events {
@@ -255,7 +296,8 @@ func (s *state) blocked(t int) bool {
 	return false
 }
 
-// nextPending is "next pending" in claim.sql: the first pending event of t's aggregate behind this version, or -1.
+// nextPending models "next pending" of claim.sql: it returns the first pending event of t's aggregate
+// behind the version, or -1.
 func (c *scope) nextPending(rows *[mostEvents]row, t int, version uint8) int {
 	next := -1
 	for u := range c.events {

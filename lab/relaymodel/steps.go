@@ -5,8 +5,9 @@ import (
 	"strings"
 )
 
-// step is the name of a step. {r} and {e} stand for its relay and its event, which count from 1 in the text. part says which
-// part of a statement the step is.
+// step is the name of a step. {r} and {e} in text stand for its relay and its event, which count from 1
+// in the printed text. part names the part of a statement, such as ": sent" or ": the answer is lost".
+// It is empty if the step is the whole statement.
 type step struct {
 	text         string
 	relay, event int
@@ -17,19 +18,22 @@ func (p step) String() string {
 	return strings.NewReplacer("{r}", strconv.Itoa(p.relay+1), "{e}", strconv.Itoa(p.event+1)).Replace(p.text) + p.part
 }
 
-// taker gets the steps of a state. The step is fair if it is taken in the end unless something else makes it impossible.
-// The other steps, which are faults and new transactions, need not be taken at all.
+// taker is a function that gets the steps of a state, one a call. do takes the step. fair is true if the
+// step is taken in the end, unless something else makes it impossible. The other steps are faults and
+// new transactions, which need not be taken at all.
 type taker func(fair bool, p step, do func(*state))
 
-// process is something that goes on by itself: a goroutine, a transaction, or time. It has the steps that come next in the
-// state s, for an event or a relay. A fair continuation takes up to atOnce of them in a round.
+// process is a source of steps: a goroutine, a transaction, or time. steps passes the steps that may
+// come next in the state s, for the event or the relay with the number of. A fair continuation takes up
+// to atOnce of these steps in a round.
 type process struct {
 	steps  func(s *state, to taker, of int)
 	atOnce int
 }
 
-// The processes stand in the order of a fair continuation. Those of events come first, because an open transaction ends
-// before time passes. The settler settles all results before the next claim, also those of second settlements.
+// These are the processes, in the order in which a fair continuation takes their steps. Those of events
+// come first, because an open transaction ends before time passes. The settler settles all results
+// before the next claim, also those of second settlements.
 var (
 	ofEvents = []process{{stepsOfTransaction, 1}, {stepsOfOperator, 1}, {stepsOfLocks, 1}, {stepsOfPurge, 1}}
 	ofRelays = []process{
@@ -39,7 +43,7 @@ var (
 	ofTime = []process{{stepsOfLease, 1}}
 )
 
-// processes calls each for all processes.
+// processes calls each with every process and every event or relay of the process.
 func (s *state) processes(each func(p process, of int)) {
 	for _, p := range ofEvents {
 		for t := range s.in.events {
@@ -58,20 +62,22 @@ func (s *state) processes(each func(p process, of int)) {
 	}
 }
 
-// steps passes all steps of a state.
+// steps passes all steps of the state to the taker.
 func (s *state) steps(to taker) {
 	s.processes(func(p process, of int) { p.steps(s, to, of) })
 	s.failovers(to)
 }
 
-// fault passes a step that costs one of left.faults.
+// fault passes a step that uses up one of left.faults, if kind is true and one is left.
 func (s *state) fault(kind bool, to taker, p step, do func(*state)) {
 	if kind && s.left.faults > 0 {
 		to(false, p, func(n *state) { n.left.faults--; do(n) })
 	}
 }
 
-// statement is a statement of a relay. parts has the function that ends each phase, or nil.
+// statement is a statement of a relay, as a list of steps. slow is true if each phase is a step of its
+// own. parts has, by phase, the function that ends the phase, or nil. answer and lose end the statement
+// with its answer or without one.
 type statement struct {
 	name         step
 	slow         bool
@@ -79,7 +85,7 @@ type statement struct {
 	answer, lose func(*state)
 }
 
-// pass passes the steps of a statement that is in the phase at.
+// pass passes the next steps of the statement, which is in the phase at.
 func (q statement) pass(s *state, to taker, at phase) {
 	named := func(part string) step { p := q.name; p.part = part; return p }
 	lost := s.in.kinds.lostAnswers
@@ -102,7 +108,8 @@ func (q statement) pass(s *state, to taker, at phase) {
 	}
 }
 
-// stepsOfTransaction are those of the process that writes an event, and of its relay while the outcome is unknown.
+// stepsOfTransaction has the steps of the process that writes event t, and those of its relay while the
+// relay does not know the outcome.
 func stepsOfTransaction(s *state, to taker, t int) {
 	e, home := &s.events[t], s.in.home[t]
 	named := func(text string) step { return step{text: text, relay: home, event: t} }
@@ -135,9 +142,10 @@ func stepsOfTransaction(s *state, to taker, t int) {
 	}
 }
 
-// stepsOfLease has what time does to an event's lease, and to its handover. A lease is over if no relay renews it. A lease that
-// the relay renews, and that of a transaction which its process waits for, last longer, except in a stall. A lease does not end
-// while a claim that has taken it is on its way, because a claim's time is shorter.
+// stepsOfLease has the steps in which time ends the lease of event t, or makes its handover too old. A
+// lease can end if no relay renews it. A lease that its relay renews, and the lease of a handover with a
+// transaction that still runs, end only in a stall. A lease does not end while a claim that has taken it
+// is on its way, because a claim's time limit is shorter.
 func stepsOfLease(s *state, to taker, t int) {
 	e, w := &s.events[t], s.db.rows[t]
 	owner := s.in.home[t]
@@ -160,8 +168,9 @@ func stepsOfLease(s *state, to taker, t int) {
 	}
 }
 
-// keeps reports whether a relay renews its lease for an event, or waits for the event's transaction. It settles an answered
-// batch long before the lease is over. It cannot renew a lease whose row another session has locked.
+// keeps reports whether relay id renews its lease for event t, or waits for the transaction that writes
+// the event. A relay settles an answered batch long before the lease is over. It cannot renew a lease if
+// another session has locked the row.
 func (s *state) keeps(id, t int) bool {
 	b, e := &s.relays[id].batches[t], &s.events[t]
 	return b.exists && !has(s.locked, t) || e.handover && s.in.home[t] == id && e.transaction != ended

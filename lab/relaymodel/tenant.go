@@ -1,19 +1,35 @@
 package relaymodel
 
-// tenant is a heldTenant. All events of a scope are of one tenant, and a relay that holds it claims them in turns.
+// tenant models a heldTenant. All events of a scope are of one tenant. A relay that holds the tenant claims the
+// events in turns.
 type tenant struct {
 	held bool
-	// low, scanning, left and skippedLow are the lows low, scanning, leftLow and skippedLow. seen is that of the turns.
-	low, scanning, left, skippedLow, seen snapshot
-	// skipped are the transactions that scans have skipped, and unread those that the tenant's running scan has to read: bit x
-	// for the transaction x, and bit 0 if there are none. life is the server's life when that scan began.
-	skipped, unread, life uint8
-	// published and taken are those of the tenant's versions.
+	// low is heldTenant.low, a low of the events that claims have skipped since the tenant's scan began.
+	low snapshot
+	// scanning is heldTenant.scanning, a low of the events that the tenant's running scan reads.
+	scanning snapshot
+	// left is heldTenant.leftLow, a low of the events that a turn could not claim.
+	left snapshot
+	// skippedLow is heldTenant.skippedLow, a low of the events that scans for all tenants have skipped.
+	skippedLow snapshot
+	// seen is heldTenant.seen, the latest snapshot of the turns.
+	seen snapshot
+	// skipped models heldTenant.skipped: it is the set of the transactions with events that scans for all tenants
+	// have skipped.
+	skipped uint8
+	// unread models heldTenant.parts: it is the set of the transactions that the tenant's running scan has to
+	// read. Bit 0 is set if there are none.
+	unread uint8
+	// life is the life of the server in which the tenant's running scan began.
+	life uint8
+	// published models heldTenant.published: it has, by event, the lows of the tenant's published versions.
 	published [mostEvents]snapshot
-	taken     snapshot
+	// taken is versions.takenLow of heldTenant.published, while a turn is on its way.
+	taken snapshot
 }
 
-// lowOfTenant is heldTenant.lowest.
+// lowOfTenant models heldTenant.lowest: a low of the held tenant's unfinished events, except those in
+// flight.
 func (s *state) lowOfTenant(r *relay) snapshot {
 	h := &r.tenant
 	if s.in.without.tenantLow {
@@ -22,19 +38,19 @@ func (s *state) lowOfTenant(r *relay) snapshot {
 	return earliest(s.lowOfScans(r), h.taken, earliest(h.published[:]...))
 }
 
-// lowOfScans is heldTenant.lowOfScans.
+// lowOfScans models heldTenant.lowOfScans: a low of the events for which the tenant's scans look.
 func (s *state) lowOfScans(r *relay) snapshot {
 	h := &r.tenant
 	return earliest(h.low, s.covering(r, h.scanning, h.life), h.left, h.skippedLow)
 }
 
-// hold is followUps.hold.
+// hold models followUps.hold: the tenant waits for turns from now on.
 func (r *relay) hold() {
 	r.tenant = tenant{held: true, published: r.published}
 	r.published = [mostEvents]snapshot{}
 }
 
-// release is followUps.release.
+// release models followUps.release: the relay claims the tenant's events without turns again.
 func (s *state) release(r *relay) {
 	if low := s.lowOfScans(r); low != none {
 		r.addScan(low)
@@ -45,7 +61,7 @@ func (s *state) release(r *relay) {
 	r.tenant = tenant{}
 }
 
-// restart is heldTenant.restart.
+// restart models heldTenant.restart: the relay has met a server in a new life, and scans from floor.
 func (h *tenant) restart(floor snapshot) {
 	h.low, h.left, h.skipped, h.skippedLow, h.seen = none, none, 0, none, none
 	h.published = [mostEvents]snapshot{}
@@ -54,7 +70,8 @@ func (h *tenant) restart(floor snapshot) {
 	}
 }
 
-// noteSkipped is followUps.noteSkippedTenants.
+// noteSkipped models followUps.noteSkippedTenants: a claim of new events has skipped events of the
+// tenant. from is a low of these events.
 func (s *state) noteSkipped(r *relay, from snapshot) {
 	switch h := &r.tenant; {
 	case s.in.without.skippedTenants:
@@ -65,7 +82,8 @@ func (s *state) noteSkipped(r *relay, from snapshot) {
 	}
 }
 
-// noteSkippedPart is followUps.noteSkippedPart, for the page c.
+// noteSkippedPart models followUps.noteSkippedPart: the page c of a scan has skipped events of the
+// tenant.
 func (s *state) noteSkippedPart(r *relay, c *claim) {
 	from := s.covering(r, r.scanning, r.scanLife)
 	switch {
@@ -76,14 +94,15 @@ func (s *state) noteSkippedPart(r *relay, c *claim) {
 		return
 	}
 	part := uint8(1) << c.part
-	if c.part == 0 { // Cursor.Through
+	if c.part == 0 { // queue.Cursor.Through
 		part = snapshot{next: c.since.next}.until(c.seen)
 	}
 	r.tenant.skipped |= part
 	r.tenant.skippedLow = earliest(r.tenant.skippedLow, from)
 }
 
-// beginTenantScan is heldTenant.begin. due says that the scan for what the turns have left is due.
+// beginTenantScan models heldTenant.begin. due is true if the scan for the events that turns have left
+// is due.
 func (r *relay) beginTenantScan(due bool, without parts) {
 	h, from := &r.tenant, r.tenant.low
 	if due {
@@ -101,7 +120,7 @@ func (r *relay) beginTenantScan(due bool, without parts) {
 	h.low, h.skipped, h.skippedLow = none, 0, none
 }
 
-// sendTurn is the first half of Relay.takeTurn.
+// sendTurn models the first half of Relay.takeTurn: the relay sends the claim of a turn.
 func (s *state) sendTurn(id int, kind claimKind) {
 	r := &s.relays[id]
 	h := &r.tenant
@@ -118,7 +137,8 @@ func (s *state) sendTurn(id int, kind claimKind) {
 	}
 }
 
-// answerTurn is the second half of Relay.claimBehind and of Relay.claimHeldPage.
+// answerTurn models the second halves of Relay.claimBehind and Relay.claimHeldPage: the relay gets the
+// answer to the claim of a turn.
 func (s *state) answerTurn(id int) {
 	r := &s.relays[id]
 	h := &r.tenant
@@ -146,7 +166,7 @@ func (s *state) answerTurn(id int) {
 	}
 }
 
-// giveBackTurn is followUps.turnFailed.
+// giveBackTurn models followUps.turnFailed: it ends a failed turn.
 func (r *relay) giveBackTurn() {
 	for t, low := range r.turn.after {
 		if r.turn.begun == r.server {
@@ -156,13 +176,15 @@ func (r *relay) giveBackTurn() {
 	r.turn, r.tenant.taken = claim{}, none
 }
 
-// loseTurn is loseClaim for a turn.
+// loseTurn is like loseClaim, for the claim of a turn.
 func (r *relay) loseTurn() {
 	r.giveBackTurn()
 	r.unknownLeases = true
 }
 
-// stepsOfTurns is turnLoop. A relay holds a tenant when it is busy next to others, and releases it when it is alone.
+// stepsOfTurns models turnLoop. It also has the steps in which a relay holds a tenant and releases it.
+// In the code a relay holds a tenant that is busy next to other tenants, and releases it when it is
+// alone.
 func stepsOfTurns(s *state, to taker, id int) {
 	r := &s.relays[id]
 	switch h := &r.tenant; {
@@ -180,7 +202,7 @@ func stepsOfTurns(s *state, to taker, id int) {
 	}
 }
 
-// turns has the next turns of a held tenant.
+// turns passes the next turns of the held tenant, and the begins of the tenant's scans.
 func (s *state) turns(to taker, id int) {
 	h := &s.relays[id].tenant
 	if earliest(h.published[:]...) != none {

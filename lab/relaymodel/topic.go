@@ -2,30 +2,40 @@ package relaymodel
 
 import "math/bits"
 
-// topic is the topicPause of all events' topic, with what followUps and the probes know of it.
+// topic models a topicPause. All events of a scope are of one topic. topic also has the fields of followUps and
+// of probeScan that are about the topic.
 type topic struct {
-	// paused is topicPause.isPaused. known says that the topic's types are in pausedTypes, and skipped that they are in
-	// skippedTypes, with low.
-	paused, known, skipped bool
-	low                    snapshot
-	// probing is the low of the running search for probes, unread are its pages, as in relay, and life is the server's life when
-	// it began.
-	probing      snapshot
-	unread, life uint8
-	// probe is a search on its way, and late says that the pause has ended since it was sent. out says that a probe has no
-	// result yet.
-	probe     claim
-	late, out bool
+	// paused is topicPause.isPaused.
+	paused bool
+	// known is true if the topic's types are in followUps.pausedTypes.
+	known bool
+	// skipped is true if the topic's types are in followUps.skippedTypes.
+	skipped bool
+	// low is the snapshot of the topic's types in followUps.skippedTypes.
+	low snapshot
+	// probing is probeScan.low, the low from which the running search for probes reads pages.
+	probing snapshot
+	// unread models probeScan.parts: it has the unread pages of the search, as relay.unread has those of a scan.
+	unread uint8
+	// life is the life of the server in which the search began.
+	life uint8
+	// probe is the claim of the search that is on its way.
+	probe claim
+	// late is true if the pause has ended since the relay sent that claim.
+	late bool
+	// out is true if a search is on its way, or a probe has no result yet (topicPause.probesOut).
+	out bool
 }
 
-// noteSkippedTypes is followUps.noteSkippedTypes.
+// noteSkippedTypes models followUps.noteSkippedTypes: the relay has skipped events of the topic. from is
+// a low of these events.
 func (s *state) noteSkippedTypes(r *relay, from snapshot) {
 	if !s.in.without.skippedTypes {
 		r.topic.low, r.topic.skipped = earliest(r.topic.low, from), true
 	}
 }
 
-// pause begins a pause: topicPause.pause. A request that is on its way goes on.
+// pause models topicPause.pause: it begins a pause. A request that is on its way goes on.
 func (r *relay) pause() {
 	r.topic.paused = true
 	for t := range r.batches {
@@ -34,7 +44,8 @@ func (r *relay) pause() {
 	}
 }
 
-// resume ends a pause: topicPause.resume and followUps.topicResumed. No probe that was chosen before is one any more.
+// resume models topicPause.resume and followUps.topicResumed: it ends a pause. A batch that was chosen
+// as a probe in that pause is a probe no more.
 func (s *state) resume(r *relay) {
 	if r.topic.paused {
 		r.topic.paused, r.topic.known, r.topic.out = false, false, false
@@ -53,7 +64,8 @@ func (r *relay) schedulePausedScan() {
 	r.topic.low, r.topic.skipped = none, false
 }
 
-// setPausedTypes is followUps.setPausedTypes.
+// setPausedTypes models followUps.setPausedTypes: the next claims skip the topic's events if the topic
+// is paused now.
 func (r *relay) setPausedTypes(without parts) {
 	r.topic.known = r.topic.paused
 	if r.topic.skipped && !r.topic.known && !without.lateResumes {
@@ -61,7 +73,7 @@ func (r *relay) setPausedTypes(without parts) {
 	}
 }
 
-// sendProbe is the first half of Relay.candidates.
+// sendProbe models the first half of Relay.candidates: the relay sends a claim that looks for a probe.
 func (s *state) sendProbe(id int, kind claimKind) {
 	r := &s.relays[id]
 	p := &r.topic
@@ -80,7 +92,8 @@ func (s *state) sendProbe(id int, kind claimKind) {
 	}
 }
 
-// answerProbe is the second half of Relay.probeTopic. The first candidate becomes the probe, unless the pause has ended meanwhile.
+// answerProbe models the second half of Relay.probeTopic: the relay gets the answer to a claim that
+// looks for a probe. The first candidate becomes the probe, unless the pause has ended meanwhile.
 func (s *state) answerProbe(id int) {
 	r := &s.relays[id]
 	p := &r.topic
@@ -109,17 +122,18 @@ func (s *state) answerProbe(id int) {
 	}
 }
 
-// endProbe ends a search, or a failed one: topicPause.postpone.
+// endProbe models topicPause.postpone: no claim that looks for a probe is on its way, and no probe is
+// out.
 func (r *relay) endProbe() {
 	p := &r.topic
 	p.probe, p.late = claim{}, false
 	p.out = false
 }
 
-// endSearch ends the scan for probes.
+// endSearch ends the search: the next claim of a page begins a new one.
 func (p *topic) endSearch() { p.unread, p.life, p.probing = 0, 0, none }
 
-// resumeIdle is topicPause.resumeIdle, if no event waits for the topic.
+// resumeIdle models topicPause.resumeIdle: it ends the pause if no event waits for the topic.
 func (s *state) resumeIdle(r *relay) {
 	for t := range s.in.events {
 		if w := s.db.rows[t]; w.pending() && w.retry || r.batches[t].exists {
@@ -129,7 +143,8 @@ func (s *state) resumeIdle(r *relay) {
 	s.resume(r)
 }
 
-// loseProbe is Relay.searchFailed. It ends the scan.
+// loseProbe models Relay.searchFailed: a claim that looks for a probe gets no answer. If it was a page,
+// the search ends.
 func (s *state) loseProbe(r *relay) {
 	if p := &r.topic.probe; p.kind == probePage {
 		r.topic.endSearch()
@@ -141,7 +156,8 @@ func (s *state) loseProbe(r *relay) {
 	r.unknownLeases = true
 }
 
-// stepsOfTopic are those of the topic's pause, and of probeLoop. A pause begins after failures, which may be those of other events.
+// stepsOfTopic models probeLoop. It also has the step in which a pause begins. In the code a pause
+// begins after failures, which may be those of other events.
 func stepsOfTopic(s *state, to taker, id int) {
 	r := &s.relays[id]
 	p := &r.topic

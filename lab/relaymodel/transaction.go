@@ -1,6 +1,7 @@
 package relaymodel
 
-// begin begins the transaction of an event. It opens the handover, if the scope has one: followUps.open.
+// begin begins the transaction that writes event t. It opens the event's handover, if the scope has one:
+// this models followUps.open.
 func (s *state) begin(t int) {
 	e := &s.events[t]
 	e.transaction = begun
@@ -10,8 +11,9 @@ func (s *state) begin(t int) {
 	}
 }
 
-// mayBegin reports whether the transaction can begin. Events begin in their order, because another order is the same with
-// other names. A handover needs a relay that runs and has claimed.
+// mayBegin reports whether the transaction that writes event t can begin. Transactions begin in the
+// order of the events, because another order is the same with other names. A handover needs a relay that
+// runs, has claimed, holds no tenant and has no paused topic.
 func (s *state) mayBegin(t int) bool {
 	if t > 0 && s.events[t-1].transaction == notBegun {
 		return false
@@ -20,7 +22,7 @@ func (s *state) mayBegin(t int) bool {
 	return !s.in.handover[t] || r.state == running && r.seen != none && !r.tenant.held && !r.topic.paused
 }
 
-// mayWrite reports whether no other transaction has the lock of the aggregate's row.
+// mayWrite reports whether no open transaction has the lock of the aggregate of event t.
 func (s *state) mayWrite(t int) bool {
 	for u := range s.in.events {
 		if s.in.sameAggregate(t, u) && s.db.rows[u].state == open {
@@ -30,7 +32,8 @@ func (s *state) mayWrite(t int) bool {
 	return true
 }
 
-// write is Append, or Handover.Append: insertLeased in insert.go.
+// write models outbox.Append, or Handover.Append if the event has a handover: see insertLeased in
+// insert.go.
 func (s *state) write(t int) {
 	e, w := &s.events[t], &s.db.rows[t]
 	newest := uint8(0)
@@ -52,7 +55,7 @@ func (s *state) write(t int) {
 	}
 }
 
-// finish ends the transaction in the database.
+// finish ends the transaction in the database, by COMMIT if commits is true and by ROLLBACK otherwise.
 func (s *state) finish(t int, commits bool) {
 	w, e := &s.db.rows[t], &s.events[t]
 	s.db.ended = max(s.db.ended, w.xact)
@@ -63,7 +66,8 @@ func (s *state) finish(t int, commits bool) {
 	}
 }
 
-// accept is Relay.accept and inFlight.accept: Committed was called.
+// accept models Relay.accept and inFlight.accept: the process knows of the commit, and has called
+// Handover.Committed.
 func (s *state) accept(t int) {
 	e, r := &s.events[t], &s.relays[s.in.home[t]]
 	b := &r.batches[t]
@@ -77,13 +81,14 @@ func (s *state) accept(t int) {
 	}
 }
 
-// mayHandBack reports whether tryHandBack would do anything.
+// mayHandBack reports whether inFlight.tryHandBack would make a batch of event t.
 func (s *state) mayHandBack(t int) bool {
 	r := &s.relays[s.in.home[t]]
 	return s.events[t].handover && r.runs() && !r.closed && !r.batches[t].exists
 }
 
-// handBack is inFlight.tryHandBack: the relay looks for the event, and takes the lease from it.
+// handBack models inFlight.tryHandBack: the relay looks for the event of an open handover, and takes the
+// lease from it.
 func (s *state) handBack(t int) {
 	if e := &s.events[t]; s.mayHandBack(t) {
 		s.relays[s.in.home[t]].batches[t] = batch{
@@ -95,7 +100,7 @@ func (s *state) handBack(t int) {
 
 func (e *event) closeHandover() { e.handover, e.leaseOver, e.low, e.life = false, false, none, 0 }
 
-// expire ends the lease of an event: time has passed.
+// expire ends the lease of event t, and that of its open handover, because time has passed.
 func (s *state) expire(t int) {
 	e, w := &s.events[t], &s.db.rows[t]
 	if e.handover {
@@ -110,15 +115,19 @@ func (s *state) expire(t int) {
 	}
 }
 
-// answer is the answer of the broker to a batch. The events in arrived have arrived, and those in acked are acknowledged.
+// answer is the answer of the broker to the requests of a batch.
 type answer struct {
-	arrived, acked uint8
-	// outage says that the request behind those in acked has failed, and refused that the broker has refused the event behind them.
-	outage, refused bool
+	// arrived is the set of the events that have arrived at the broker.
+	arrived uint8
+	// acked is the set of the events that the broker has acknowledged.
+	acked uint8
+	// outage is true if the request behind the events in acked has failed.
+	outage bool
+	// refused is true if the broker has refused the event behind those in acked.
+	refused bool
 }
 
-// publish is publisher.publish, and what the broker does meanwhile. It starts a request for events whose predecessors are
-// acknowledged, or in the same request.
+// publish models publisher.publish and the broker. The batch of the event head gets the answer a.
 func (s *state) publish(id, head int, a answer) {
 	b := &s.relays[id].batches[head]
 	for t := range s.in.events {
@@ -140,10 +149,12 @@ func (s *state) publish(id, head int, a answer) {
 	}
 }
 
-// isSettled reports whether later versions may be sent. A failover may undo the removal of an event.
+// isSettled reports whether versions behind the event may be sent: the event is acknowledged, or an
+// operator has removed it. A failover may undo the removal.
 func (e *event) isSettled() bool { return e.acked || e.removed }
 
-// arrive checks an event that arrives at the broker. An event that a failover has lost may arrive.
+// arrive checks that event t may arrive at the broker now. request is the set of the events in the same
+// request. An event that a failover has lost may arrive.
 func (s *state) arrive(t int, request, markers uint8) {
 	e, w := &s.events[t], s.db.rows[t]
 	switch {
@@ -157,7 +168,8 @@ func (s *state) arrive(t int, request, markers uint8) {
 	e.sent = true
 }
 
-// overtakes reports whether a version before event t is neither acknowledged nor in the same request.
+// overtakes reports whether event t overtakes a version before it: a version that is not settled and not
+// in the same request.
 func (s *state) overtakes(t int, request uint8) bool {
 	for u := range s.in.events {
 		o, e := s.db.rows[u], &s.events[u]

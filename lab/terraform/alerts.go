@@ -37,7 +37,7 @@ func alertsAgree(_ context.Context, m *module) (string, error) {
 	var wrong []error
 	policies := 0
 	for _, a := range monitoring.Alerts {
-		if a.NamedInstances { // those of Cloud Run keep none
+		if a.NamedInstances { // an instance on Cloud Run keeps no name, so the module has no such alert
 			continue
 		}
 		policies++

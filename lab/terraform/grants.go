@@ -17,7 +17,7 @@ import (
 // features.
 const grantsFile = moduleDir + "/tests/grants.txt"
 
-// grantsTest is the test that creates this project.
+// grantsTest is the test that creates a project with all features for grantsFile.
 const grantsTest = "tests/grants.tftest.hcl"
 
 // accessType matches the type of a resource that grants access.

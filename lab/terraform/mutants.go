@@ -102,7 +102,7 @@ func mutants(ctx context.Context, args []string, stdout io.Writer) error {
 	return errors.Join(missed...)
 }
 
-// choose returns the wrong edits whose names match the expression only.
+// choose returns the wrong edits with a name that matches only, a regular expression.
 func choose(only string) (chosen []mutant, err error) {
 	matching, err := regexp.Compile(only)
 	if err != nil {

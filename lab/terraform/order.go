@@ -7,10 +7,11 @@ import (
 	"slices"
 )
 
-// releaseOrder has pairs of resources. Terraform must update the first resource of a pair before
-// the second one. So Terraform updates schemas, then readers, then writers. An older reader that
-// applies the events of a newer writer leaves rows incomplete. In a first apply, catalog compares the
-// retention of its subscriptions once, at its start, and gives up without the permission.
+// releaseOrder has pairs of resources. Terraform must update the first resource of a pair before the
+// second one. So Terraform updates schemas, then readers, then writers. An older reader that applies the
+// events of a newer writer leaves rows incomplete. The last pair is for a first apply: catalog compares
+// the retention of its subscriptions only once, at its start. Without the permission to view a
+// subscription it gives this comparison up.
 var releaseOrder = [][2]string{
 	{"google_pubsub_schema.events", "module.catalog.google_cloud_run_v2_service.service"},
 	{"module.catalog.google_cloud_run_v2_job.migrate", "module.catalog.google_cloud_run_v2_service.service"},

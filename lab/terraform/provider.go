@@ -18,9 +18,10 @@ const (
 	pluginsVariable = "LOCKSTEP_TF_PLUGINS"
 	// registry is an address that answers if Terraform's providers can be downloaded.
 	registry = "https://registry.terraform.io/.well-known/terraform.json"
-	// reachTime bounds the check whether the registry answers. downloadTime bounds a download of
-	// about 40 MB.
-	reachTime, downloadTime = 5 * time.Second, 5 * time.Minute
+	// reachTime bounds the check whether the registry answers.
+	reachTime = 5 * time.Second
+	// downloadTime bounds a download of about 40 MB.
+	downloadTime = 5 * time.Minute
 	// buildTime bounds the compilation of the provider, even on a slow machine.
 	buildTime = 40 * time.Minute
 )

@@ -80,7 +80,7 @@ func leaseIsReturned(t *trial) {
 	s := t.stream(t.subscription(topic))
 	t.publish(topic, text("a"))
 	for range 3 {
-		s.nack(s.one()) // the deadline is longer than a trial waits
+		s.nack(s.one()) // only a nack brings it back: its lease outlasts the trial
 	}
 	s.want("a")
 }

@@ -46,7 +46,7 @@ func backoffFollowsExpiry(t *trial) {
 	t.publish(topic, text("a"))
 	a := s.one()
 	asked := time.Now()
-	s.expire(a) // after a second
+	s.expire(a) // the lease ends after a second, and then the backoff begins
 	t.notBefore(s.one().at, asked, 3*time.Second)
 }
 

@@ -15,9 +15,9 @@ const (
 	// atOnce is the maximum number of behaviours that run at the same time. A behaviour spends
 	// nearly all its time waiting. The real service allows 100 streams for one connection.
 	atOnce = 32
-	// trialTime bounds the run of one behaviour. cleanupTime bounds the deletion of its resources
-	// after the run.
-	trialTime   = time.Minute
+	// trialTime bounds the run of one behaviour.
+	trialTime = time.Minute
+	// cleanupTime bounds the deletion of a behaviour's resources after its run.
 	cleanupTime = 10 * time.Second
 )
 

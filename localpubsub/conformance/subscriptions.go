@@ -44,7 +44,7 @@ func subscriptionIsReadBack(t *trial) {
 		RetryPolicy:      &pubsubpb.RetryPolicy{MinimumBackoff: durationpb.New(time.Second), MaximumBackoff: durationpb.New(time.Minute)},
 	}
 	got := t.getSubscription(t.subscriptionWith(want))
-	got.State, got.PushConfig = 0, nil // set by the service, which answers an empty push_config for none
+	got.State, got.PushConfig = 0, nil // the service sets a state, and an empty push_config for pull
 	t.checkf(proto.Equal(got, want), "read %v, want %v", got, want)
 }
 

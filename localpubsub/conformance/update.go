@@ -133,5 +133,5 @@ func updatedDeadlineHolds(t *trial) {
 	t.must(err)
 	t.publish(topic, text("a"))
 	t.pull(name, 1)
-	t.pull(name, 1) // comes after the new deadline; the former deadline is longer than a trial waits
+	t.pull(name, 1) // comes only after the new deadline: the former one outlasts the trial
 }

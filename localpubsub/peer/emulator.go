@@ -25,9 +25,9 @@ const (
 	// keys, the Java VM does not end by itself.
 	stopTime = 3 * time.Second
 	// pollInterval is the pause between two checks of a starting emulator.
-	// probeTime is the time limit of one check.
 	pollInterval = 50 * time.Millisecond
-	probeTime    = 2 * time.Second
+	// probeTime is the time limit of one check.
+	probeTime = 2 * time.Second
 	// launches is the maximum number of attempts to start the emulator on a free port.
 	launches = 5
 )

@@ -81,7 +81,9 @@ func inTurns(variants ...variant) measure.Measurement {
 		took := make([]time.Duration, len(sides))
 		for turn := range applyTurns {
 			for place := range sides {
-				i := (place + turn) % len(sides) // so each comes after each other one
+				// Each turn begins with another side, and every second turn is reversed. So each side follows
+				// each other side.
+				i := (place + turn) % len(sides)
 				if turn%2 == 1 {
 					i = len(sides) - 1 - i
 				}

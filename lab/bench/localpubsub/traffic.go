@@ -71,9 +71,9 @@ func (s *setup) publish(ctx context.Context, topic string, keys int, limit time.
 	return measure.PerSecond(acknowledged, start), err
 }
 
-// receive receives on one stream until n messages have arrived or limit is over, but at least one
-// message, because a slow server on a busy machine may have sent none. It acknowledges each message at
-// once. It returns messages per second.
+// receive receives on one stream until n messages have arrived or limit is over. If no message has
+// arrived by then, it waits for one, because a slow server on a busy machine may have sent none. It
+// acknowledges each message at once. It returns messages per second.
 func (s *setup) receive(ctx context.Context, subscription string, n int, limit time.Duration) (float64, error) {
 	subscriber := s.Client.Subscriber(subscription)
 	subscriber.ReceiveSettings.MaxOutstandingMessages = outstanding
@@ -127,10 +127,10 @@ func (s *setup) warm(ctx context.Context, limit time.Duration) error {
 		&pubsubpb.DeleteSubscriptionRequest{Subscription: rig.SubscriptionName(warmUp)})
 }
 
-// storeBatch is the API's limit for the messages of one request. storeConcurrent is the number of
-// concurrent requests.
 const (
-	storeBatch      = 1000
+	// storeBatch is the API's limit for the messages of one request.
+	storeBatch = 1000
+	// storeConcurrent is the number of concurrent requests of store.
 	storeConcurrent = 8
 )
 

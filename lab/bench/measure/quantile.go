@@ -17,8 +17,9 @@ func median(values []float64) float64 {
 // Milliseconds returns d in the unit of the figures.
 func Milliseconds(d time.Duration) float64 { return d.Seconds() * 1e3 }
 
-// Percentiles sorts took. For each p it returns the smallest time that p percent of the times do
-// not exceed, in milliseconds. It never returns zero, because a clock may not have moved.
+// Percentiles sorts took. For each p it returns the smallest time that p percent of the times do not
+// exceed, in milliseconds. It never returns zero: a time of zero only means that the clock has not
+// moved, but a figure of zero counts as a failure.
 func Percentiles(took []time.Duration, ps ...int) []float64 {
 	slices.Sort(took)
 	values := make([]float64, len(ps))

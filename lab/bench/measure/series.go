@@ -36,7 +36,7 @@ type Series struct {
 	Title        string
 	From         Size // the smallest size that includes it
 	Long         bool // takes too long for Normal, which has a quarter of an hour for all series
-	Runs         int  // turns; 0: the size's number, as always in Quick
+	Runs         int  // number of turns; 0 means Size.runs, which Quick takes in any case
 	Measurements []Measurement
 	Derived      []Derived
 }
@@ -72,8 +72,8 @@ func Sampled(n int, values ...float64) Reading {
 	return Reading{values, fmt.Sprintf("%d samples a run", n)}
 }
 
-// Single returns the run of a measurement with one figure. The run calls once with the volume of
-// the present size.
+// Single returns the run of a measurement with one figure. The run calls the function once with the
+// volume of the present size.
 func Single[V any](volumes [Full + 1]V, once func(context.Context, V) (float64, error)) Run {
 	return func(ctx context.Context, size Size) (Reading, error) {
 		v, err := once(ctx, volumes[size])
@@ -87,7 +87,7 @@ type Derived struct {
 
 	RatioTo string // the figure that it is a ratio to; empty if it is no ratio
 	From    []string
-	Compute func(in []float64) float64 // in is parallel to from
+	Compute func(in []float64) float64 // in has the values of the figures in From, in the same order
 }
 
 // Ratio derives the quotient of two figures of the series: the figure named of divided by the

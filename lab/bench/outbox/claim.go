@@ -13,7 +13,7 @@ import (
 // A claimVolume is the amount of work of each size.
 type claimVolume struct {
 	claims int     // timed claims in each state of the table
-	scale  float64 // of the states
+	scale  float64 // part of the rows that a state has in a run of full size
 }
 
 var claimVolumes = [...]claimVolume{measure.Quick: {3, 0.01}, measure.Normal: {7, 1}, measure.Full: {30, 1}}

@@ -13,7 +13,7 @@ import (
 // A costVolume is the amount of work of each size.
 type costVolume struct {
 	idle    time.Duration // of an idle relay
-	refused int           // events next to a refused one
+	refused int           // number of events in the measurements of a refused event
 }
 
 var costVolumes = [...]costVolume{

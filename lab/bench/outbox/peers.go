@@ -120,9 +120,10 @@ func bareStatements(ctx context.Context, db *pgxpool.Pool, n int) (float64, erro
 }
 
 const (
-	// bareRequests is the largest number of concurrent requests of a relay. barePerRequest is the
-	// largest number of events in one request, which are all of one aggregate.
-	bareRequests   = 128
+	// bareRequests is the largest number of concurrent requests of a relay.
+	bareRequests = 128
+	// barePerRequest is the largest number of events in one request of a relay. All of them are of one
+	// aggregate.
 	barePerRequest = 100
 )
 

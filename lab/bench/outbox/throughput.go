@@ -14,8 +14,8 @@ import (
 type throughputVolume struct {
 	backlog backlog       // the events that wait
 	spread  int           // events in the table of latencies and aggregates
-	many    backlog       // of the comparisons of four relays with one
-	short   backlog       // likewise, and gone within a second
+	many    backlog       // for the comparison of four relays with one
+	short   backlog       // for the comparison with a backlog that is gone within a second
 	limit   time.Duration // of a loop that is too slow for the backlog
 }
 
@@ -157,8 +157,8 @@ func spread(p *rig.Postgres) (all []measure.Series) {
 
 const manyAggregates = 10_000
 
-// A comparison compares four relays with one. name is a part of the names of both rates, and ratio of that of
-// the ratio.
+// A comparison compares four relays with one. name is a part of the names of both rates. ratio is a part
+// of the name of the rates' ratio.
 type comparison struct {
 	name, ratio, note string
 	of                func(throughputVolume) backlog

@@ -16,10 +16,14 @@ import (
 // costRates are rates in videos per second. They are below the knee of a slow machine.
 var costRates = []float64{10, 100, 400}
 
-// costVolume has the duration of each rate. It must be long, because CPU time has steps of 10 ms. reports is the time that
-// the sessions have to report their transactions: a busy session reports once a second, and one that has become idle
-// within ten seconds.
-type costVolume struct{ rate, reports time.Duration }
+// costVolume has the durations of a measurement of costs.
+type costVolume struct {
+	// rate is the duration of the load at each rate. It must be long, because CPU time has steps of 10 ms.
+	rate time.Duration
+	// reports is the time that the sessions have to report their transactions to Postgres's statistics. A busy
+	// session reports once a second. A session that has become idle reports within ten seconds.
+	reports time.Duration
+}
 
 var costVolumes = [...]costVolume{
 	measure.Quick:  {time.Second, time.Second},
@@ -68,12 +72,13 @@ func costs(p *rig.Postgres) measure.Series {
 // cpu is the CPU time that the pair has taken up to a moment.
 type cpu struct{ services, sessions time.Duration }
 
-// written is what the pair has written up to a moment.
+// written has the bytes of the write-ahead log and the transactions of the pair up to a moment.
 type written struct{ wal, transactions int64 }
 
-// cost offers videos at the rate, and returns what the pair consumes for a video that is created and read. A refused
-// request costs almost nothing, so it does not count as a video. The CPU time is that of the load, without the loops
-// while the sessions report.
+// cost offers videos at the rate. It returns the CPU time, the bytes and the transactions that the pair
+// takes for a video that is created and read. A refused request costs almost nothing, so it does not
+// count as a video. The CPU time is read directly before and after the load. So it leaves out the time
+// in which the sessions report.
 func (s *system) cost(ctx context.Context, rate float64, v costVolume) ([]float64, error) {
 	var from, to cpu
 	var before, after written
@@ -106,7 +111,8 @@ func (s *system) cpu(ctx context.Context, c *cpu) error {
 	return err
 }
 
-// written reads the statistics of the database after the time reports, in which the loops go on.
+// written waits for the time reports, in which the sessions report their transactions, and then reads
+// the statistics of the database. The loops of the services go on meanwhile.
 func (s *system) written(ctx context.Context, reports time.Duration, w *written) error {
 	return s.database.AsAdmin(ctx, func(ctx context.Context, conn *pgx.Conn) error {
 		if _, err := conn.Exec(ctx, `SELECT pg_sleep(0.1 + $1::float)`, reports.Seconds()); err != nil {

@@ -15,19 +15,19 @@ import (
 )
 
 const (
-	// The pair bears a load if the p99 is at most wantedP99 in ms, and the part of the units
-	// without a fresh read is at most wantedErrors.
-	wantedP99    = 100
+	// wantedP99 is the largest p99 in ms of a load that the pair bears.
+	wantedP99 = 100
+	// wantedErrors is the largest part of the units without a fresh read, at a load that the pair bears.
 	wantedErrors = 0.001
 	// clients is the number of clients. They are enough to keep two cores busy.
 	clients = 32
 )
 
-// steps and beyond are the offered loads. The steps are parts of the full rate, which the clients
-// reach if each client sends one request after the other. On every machine so far, the knee is
-// between the first and the last step. The loads in beyond are multiples of the knee.
 var (
-	steps  = []float64{0.25, 0.5, 0.7, 0.8, 0.9, 1, 1.1, 1.2, 1.35}
+	// steps are the first offered loads, as parts of the full rate. The clients reach the full rate if each client
+	// sends one request after the other. On every machine so far, the knee is between the first and the last step.
+	steps = []float64{0.25, 0.5, 0.7, 0.8, 0.9, 1, 1.1, 1.2, 1.35}
+	// beyond are the offered loads above the knee, as multiples of the knee.
 	beyond = []float64{2, 3}
 )
 
@@ -36,16 +36,17 @@ type walk func(context.Context) (int, error)
 
 // point is the result of one load.
 type point struct {
-	rate, served float64 // units per second: offered, and ended with a fresh read
-	p50, p99     float64 // in ms, of those with a fresh read; 0: there were none
-	answers      map[int]int
-	offered      int
+	rate     float64     // offered units per second
+	served   float64     // units per second that ended with a fresh read
+	p50, p99 float64     // times in ms of the units with a fresh read; 0: there were none
+	answers  map[int]int // numbers of units, by the status that walk returned
+	offered  int         // number of offered units
 }
 
 // curve has the points of a run, and the recovery from the last load.
 type curve struct {
 	points   []point
-	after    point // at half of the knee, after the others
+	after    point // the load at half of the knee, which is offered last
 	recovery time.Duration
 }
 
@@ -88,8 +89,8 @@ func take(ctx context.Context, do walk, step time.Duration) (c curve, err error)
 	return c, err
 }
 
-// recover offers a load that the pair bears. First the pair works off the overload, which gives the
-// duration of the recovery. Then recover measures the point after.
+// recover offers a load that the pair bears, after an overload. At first the pair still works off the
+// overload, and the time for that is c.recovery. Then recover measures the point c.after.
 func (c *curve) recover(ctx context.Context, do walk, rate float64, step time.Duration) (err error) {
 	first := 2 * step
 	if _, c.recovery, err = offer(ctx, do, rate, first); err != nil {
@@ -108,8 +109,8 @@ func (c *curve) add(ctx context.Context, do walk, rate float64, step time.Durati
 	return err
 }
 
-// offer offers a load for the duration limit. slow is the time of the last unit that took longer
-// than wanted or got no fresh read, counted from the beginning of the load.
+// offer offers a load for the duration limit. Some units may get no fresh read, or take longer than
+// wantedP99. slow is the time from the beginning of the load to the last such unit.
 func offer(ctx context.Context, do walk, rate float64, limit time.Duration) (p point, slow time.Duration, err error) {
 	n := max(1, int(rate*limit.Seconds()))
 	codes := make([]int, n)
@@ -175,7 +176,8 @@ func (c curve) top() point {
 	return slices.MaxFunc(c.points, func(a, b point) int { return cmp.Compare(a.rate, b.rate) })
 }
 
-// otherErrors returns the number of such answers at all loads beyond the knee.
+// otherErrors returns the number of answers that are neither a fresh read nor a refusal, at all loads
+// beyond the knee.
 func (c curve) otherErrors() (n int) {
 	for _, p := range c.points {
 		if p.rate > c.knee().rate {

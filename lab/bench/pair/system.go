@@ -15,14 +15,15 @@ import (
 	"example.com/lockstep/migrations"
 )
 
-// videoPlaces and catalogPlaces are the numbers of requests that Cloud Run gives an instance at
-// once, as in deploy/terraform. waiting is the number of readers that may wait at catalog. The
-// services do not limit the number of all requests themselves. So here, too, a request for which
-// there is no place is answered with 429 in front of the service.
+// The services do not limit the number of all requests themselves. Cloud Run does so in front of an instance,
+// and answers a request without a place with 429. The bench does the same, with the limits of deploy/terraform.
 const (
-	videoPlaces   = 80
+	// videoPlaces is the number of requests that an instance of video gets at once.
+	videoPlaces = 80
+	// catalogPlaces is the number of requests that an instance of catalog gets at once.
 	catalogPlaces = 1000
-	waiting       = catalogPlaces / 2
+	// waiting is the number of readers that may wait at catalog.
+	waiting = catalogPlaces / 2
 )
 
 // system has both services, and what the clients need to reach them.
@@ -30,7 +31,7 @@ type system struct {
 	client                 http.Client
 	database               *rig.Database
 	video, catalog         *rig.Service
-	videoFront, readsFront places
+	videoFront, readsFront places         // of the requests at video and of the reads at catalog
 	closers                []func() error // in the order of the starts
 }
 

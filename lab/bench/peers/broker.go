@@ -28,7 +28,7 @@ type broker struct {
 	state brokerCounts
 	goal  int
 	full  chan struct{} // closed when goal events are answered
-	stop  int           // from so many answered events on, the broker answers no more; 0: it always answers
+	stop  int           // number of answered events after which the broker answers no more; 0: no limit
 	still chan struct{} // closed when the broker stops to answer
 }
 
@@ -40,10 +40,10 @@ type eventVersion struct {
 // brokerCounts has the counts of a broker.
 type brokerCounts struct {
 	answered int
-	// late counts the events that arrived after a later event of their aggregate. twice counts the
-	// arrivals of events that had arrived before.
-	late, twice int
-	first, last time.Time // of the answers
+	late     int       // events that arrived after a later event of their aggregate
+	twice    int       // arrivals of events that had arrived before
+	first    time.Time // the first answer
+	last     time.Time // the last answer
 }
 
 func (c brokerCounts) String() string {

@@ -13,12 +13,12 @@ import (
 	"example.com/lockstep/lab/bench/rig"
 )
 
-// volumes has, by size, the waiting events, the time that a peer has for them, the number of events
-// whose latency is measured, and the number of events around a kill.
+// volumes has the amount of work of each size.
 var volumes = [...]struct {
-	aggregates, versions int
-	limit                time.Duration
-	samples, killed      int
+	aggregates, versions int           // of the waiting events
+	limit                time.Duration // time that a peer has for the waiting events
+	samples              int           // events of the measurement of latency
+	killed               int           // events before and after a kill together
 }{
 	measure.Quick:  {100, 5, 300 * time.Millisecond, 50, 200},
 	measure.Normal: {1000, 20, 1200 * time.Millisecond, 400, 4000},
@@ -31,10 +31,11 @@ const (
 	// mostPaced is the highest rate at which single events are committed. This machine's Postgres
 	// can commit at this rate next to a relay.
 	mostPaced = 2000
-	// pacedTime is the longest duration of a measurement of the latency. Before it there is a
-	// warm-up with 1/warmUp of its events, in which connections prepare their statements.
+	// pacedTime is the longest duration of a measurement of the latency.
 	pacedTime = 2 * time.Second
-	warmUp    = 5
+	// warmUp is the number of events in a measurement for each event in the warm-up before it. In the warm-up
+	// connections prepare their statements.
+	warmUp = 5
 	// recovery is the time that a peer has for half of the events before a kill, and for the rest after it.
 	recovery = 100 * time.Second
 )
@@ -230,7 +231,8 @@ func killed(ctx context.Context, p *rig.Postgres, e entry, size measure.Size) (_
 	if err := f.fill(ctx, events/versions, versions); err != nil {
 		return measure.Reading{}, err
 	}
-	// A relay that claims in thousands or in tens is in the middle of a claim then.
+	// At this number a relay that claims thousands of events is in the middle of a claim, and so is one
+	// that claims tens.
 	if err := f.killAt(ctx, events/2+events/40); err != nil {
 		return measure.Reading{}, err
 	}

@@ -22,9 +22,10 @@ const (
 	riverWorkers = 100
 	// riverFetch is the shortest time between two fetches of jobs. River's default is 100 ms.
 	riverFetch = time.Millisecond
-	// riverJob bounds a job. riverRescue is the time after which a job of a dead process is tried
-	// again. River's defaults are a minute and an hour.
-	riverJob, riverRescue = 5 * time.Second, 6 * time.Second
+	// riverJob bounds a job. River's default is a minute.
+	riverJob = 5 * time.Second
+	// riverRescue is the time after which a job of a dead process is tried again. River's default is an hour.
+	riverRescue = 6 * time.Second
 )
 
 // publishArgs are a job's arguments.

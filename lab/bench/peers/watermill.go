@@ -25,7 +25,7 @@ type watermillSQL struct{ schema watermillSchema }
 type watermillSchema int
 
 const (
-	defaultSchema watermillSchema = iota // offsets by consumer group
+	defaultSchema watermillSchema = iota // a table of offsets, by consumer group
 	queueSchema                          // each message is marked
 )
 

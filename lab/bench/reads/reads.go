@@ -18,7 +18,7 @@ const waitLoad = 100
 // volume is the amount of work of each size.
 type volume struct {
 	reads int           // of each kind
-	waits int           // of waiting readers
+	waits int           // reads that wait for an event
 	limit time.Duration // duration of reads next to waiting readers
 }
 

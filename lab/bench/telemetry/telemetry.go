@@ -27,14 +27,14 @@ import (
 // clients is the number of clients. They are enough to keep two cores busy.
 const clients = 16
 
-// volume is the number of turns of each mode in a run, and the length of a turn. Turns that are next to
-// each other in time meet the same state of the machine, whose speed differs from one second to the
-// next. The ratio of two equal pairs differs by 0.13 from one turn of 150 ms to the next, and by
-// 0.105 from one of 500 ms to the next. So in the same time, short turns give the better mean. A run of
-// 216 has a standard error of 0.009, to which one or two percent come from pair to pair.
+// volume is the amount of work in a run. Turns that are next to each other in time meet the same state
+// of the machine, but its speed differs from one second to the next. The ratio of two equal pairs
+// differs by 0.13 from one turn of 150 ms to the next, and by 0.105 from one turn of 500 ms to the next.
+// So in the same time, short turns give the better mean. The mean of 216 turns has a standard error of
+// 0.009. In addition, two equal pairs differ by one or two percent.
 type volume struct {
-	turns int
-	turn  time.Duration
+	turns int           // number of turns of each mode
+	turn  time.Duration // length of a turn
 }
 
 var volumes = [...]volume{
@@ -122,7 +122,7 @@ func work(ctx context.Context, pairs []*pair, v volume) ([]done, error) {
 	for n := range v.turns + 1 {
 		for i := range pairs {
 			if n%2 == 1 {
-				i = (len(pairs) - i) % len(pairs) // each pair comes after each other one as often
+				i = (len(pairs) - i) % len(pairs) // so each pair follows every other pair equally often
 			}
 			more, err := pairs[i].during(ctx, v.turn)
 			if err != nil {

@@ -26,7 +26,7 @@ const (
 	moments
 )
 
-// legs are the names of the intervals between these moments.
+// legs are the names of the intervals between two moments of an event.
 var legs = [moments - 1]string{"commit_to_publish", "publish_to_receive", "receive_to_visible"}
 
 // pipeline is the pair without its APIs. It has a database for the writer, with a relay. It also

@@ -9,9 +9,9 @@ import (
 	"google.golang.org/protobuf/types/known/fieldmaskpb"
 )
 
-// ApplyMask copies the fields that mask names from the message from to the message to. Both
-// messages have the same type. The mask may name the top-level fields in fields, and parts of these
-// fields. If a field is unset in from, ApplyMask clears it in to.
+// ApplyMask copies the fields that mask names. It reads them from the message from, and writes them to
+// the message to, which is of the same type. The mask may name the top-level fields in fields, and parts
+// of these fields. If a field is unset in from, ApplyMask clears it in to.
 func ApplyMask(to, from proto.Message, mask *fieldmaskpb.FieldMask, fields []string) error {
 	if len(mask.GetPaths()) == 0 {
 		return Invalid("update_mask", "it names no field")

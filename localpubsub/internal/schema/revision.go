@@ -18,8 +18,8 @@ type revision struct {
 	at         time.Time
 	definition string
 	root       protoreflect.MessageDescriptor // nil when deleted
-	binary     map[string]string              // the attributes of messages in this encoding
-	json       map[string]string
+	binary     map[string]string              // the attributes that a message in binary encoding gets
+	json       map[string]string              // the attributes that a message in JSON gets
 }
 
 func (r *revision) cost() int { return len(r.definition) + revisionCost }
@@ -138,7 +138,7 @@ func (h history) nextID() string {
 func (h history) between(first, last string) history {
 	from, to := 0, len(h)
 	if first != "" {
-		from = max(h.index(first), 0) // a dropped revision is older than those in the history
+		from = max(h.index(first), 0) // -1: dropped, so older than all revisions in the history
 	}
 	if last != "" {
 		to = h.index(last) + 1

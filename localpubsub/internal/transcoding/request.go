@@ -24,8 +24,9 @@ var systemParameters = map[string]bool{
 	"access_token": true, "oauth_token": true, "key": true, "upload_protocol": true, "uploadType": true,
 }
 
-// These are the values of the parameter alt, the format of an answer. The REST transports of Google's client
-// libraries send the second one with each call: enums are then numbers, not names.
+// These are the values of the parameter alt, the format of an answer. With formatNumbers, enums are
+// numbers and not names. The REST transports of Google's client libraries send formatNumbers with each
+// call.
 const (
 	formatJSON    = "json"
 	formatNumbers = "json;enum-encoding=int"

@@ -142,10 +142,11 @@ func (Consistency) EnumDescriptor() ([]byte, []int) {
 // because the request has allowed that.
 type Lag struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// An engagement's is "<user_id>:<video_id>".
+	// The video_id, or "<user_id>:<video_id>" of an engagement.
 	Id string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
-	// The read model's version; 0 means that it had none.
-	Version       int64 `protobuf:"varint,2,opt,name=version,proto3" json:"version,omitempty"`
+	// The version in the read model; 0 means that the read model had none.
+	Version int64 `protobuf:"varint,2,opt,name=version,proto3" json:"version,omitempty"`
+	// The version that the token requires.
 	AtLeast       int64 `protobuf:"varint,3,opt,name=at_least,json=atLeast,proto3" json:"at_least,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -214,11 +215,13 @@ type Video struct {
 	Version         int64                  `protobuf:"varint,7,opt,name=version,proto3" json:"version,omitempty"`
 	CreatedAt       *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
 	UpdatedAt       *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=updated_at,json=updatedAt,proto3" json:"updated_at,omitempty"`
-	// Sums over the engagements that the read model has, whatever the source of the
-	// video. A video's token does not cover them. With the token of an engagement, its
-	// user's reads of the video count that engagement.
-	LikeCount           int64 `protobuf:"varint,10,opt,name=like_count,json=likeCount,proto3" json:"like_count,omitempty"`
-	BookmarkCount       int64 `protobuf:"varint,11,opt,name=bookmark_count,json=bookmarkCount,proto3" json:"bookmark_count,omitempty"`
+	// The number of likes among the engagements that the read model has, also if the owner
+	// is the source of the video. A video's token does not cover this number. If the user of
+	// an engagement reads the video with the engagement's token, the number includes that like.
+	LikeCount int64 `protobuf:"varint,10,opt,name=like_count,json=likeCount,proto3" json:"like_count,omitempty"`
+	// The number of bookmarks, counted as like_count is.
+	BookmarkCount int64 `protobuf:"varint,11,opt,name=bookmark_count,json=bookmarkCount,proto3" json:"bookmark_count,omitempty"`
+	// The sum of watched_seconds, counted as like_count is.
 	TotalWatchedSeconds int64 `protobuf:"varint,12,opt,name=total_watched_seconds,json=totalWatchedSeconds,proto3" json:"total_watched_seconds,omitempty"`
 	unknownFields       protoimpl.UnknownFields
 	sizeCache           protoimpl.SizeCache
@@ -341,9 +344,9 @@ func (x *Video) GetTotalWatchedSeconds() int64 {
 type GetVideoRequest struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	VideoId string                 `protobuf:"bytes,1,opt,name=video_id,json=videoId,proto3" json:"video_id,omitempty"`
-	// A consistency token, or several that are separated by commas: the answer is no older
-	// than the writes they came from. Of one that names several aggregates, only this
-	// video's part matters.
+	// A consistency token, or several that are separated by commas. The answer is no older
+	// than the writes that returned the tokens. If a token names several aggregates, only
+	// this video's part matters.
 	// The positions of the caller's engagements with this video matter, too.
 	AtLeastAsFresh string `protobuf:"bytes,2,opt,name=at_least_as_fresh,json=atLeastAsFresh,proto3" json:"at_least_as_fresh,omitempty"`
 	// How long to wait for the read model before asking the owner. Unset means
@@ -351,8 +354,8 @@ type GetVideoRequest struct {
 	// clamped.
 	Wait        *durationpb.Duration `protobuf:"bytes,3,opt,name=wait,proto3" json:"wait,omitempty"`
 	Consistency Consistency          `protobuf:"varint,4,opt,name=consistency,proto3,enum=catalog.v1.Consistency" json:"consistency,omitempty"`
-	// Prefer an older answer to none: instead of UNAVAILABLE and RESOURCE_EXHAUSTED
-	// the read model's data, with a list of the older aggregates.
+	// True if the caller prefers an older answer to none. Instead of UNAVAILABLE or
+	// RESOURCE_EXHAUSTED it gets the read model's data, with the older aggregates in stale.
 	StaleIfError  bool `protobuf:"varint,5,opt,name=stale_if_error,json=staleIfError,proto3" json:"stale_if_error,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -427,7 +430,8 @@ type GetVideoResponse struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Video  *Video                 `protobuf:"bytes,1,opt,name=video,proto3" json:"video,omitempty"`
 	Source Source                 `protobuf:"varint,2,opt,name=source,proto3,enum=catalog.v1.Source" json:"source,omitempty"`
-	// Empty unless the request has allowed a stale answer, and this is one.
+	// The aggregates that this answer shows older than the token requires. Only a request
+	// with MINIMIZE_LATENCY or stale_if_error allows such an answer.
 	Stale         []*Lag `protobuf:"bytes,3,rep,name=stale,proto3" json:"stale,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -493,7 +497,7 @@ type ListVideosRequest struct {
 	PageToken string `protobuf:"bytes,2,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	// A UUID; empty means every uploader.
 	UploaderId string `protobuf:"bytes,3,opt,name=uploader_id,json=uploaderId,proto3" json:"uploader_id,omitempty"`
-	// Matches titles that contain it, in upper or lower case; at most 200 characters of one
+	// Matches titles that contain q, in upper or lower case; at most 200 characters of one
 	// line. Code points are compared: a letter with an accent has two forms, and neither finds the other.
 	Q string `protobuf:"bytes,4,opt,name=q,proto3" json:"q,omitempty"`
 	// As in GetVideoRequest, for all videos that the token names.

@@ -33,18 +33,20 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// CatalogService answers reads that are as fresh as the caller asks for. A
-// read with a consistency token waits for the projection to reach it, then
-// asks the owner, then fails with UNAVAILABLE; it is never silently stale.
+// CatalogService answers reads that are as fresh as the caller asks for. A read with a
+// consistency token waits until the projection has reached the token. If the wait is
+// over before that, catalog asks the owner. If the owner does not answer, the read fails
+// with UNAVAILABLE. So a read is never silently stale.
 //
-// Header metadata of an answer: consistency-source (projection or authority)
-// and, from GetVideo, consistency-version and consistency-token: with that token a
-// later read is at least as fresh as this one. VIDEO_DELETED has them, too.
+// An answer has consistency-source (projection or authority) in its header metadata. An
+// answer of GetVideo also has consistency-version and consistency-token there, and the
+// error VIDEO_DELETED has all three. A later read with that token is at least as fresh as
+// this answer.
 type CatalogServiceClient interface {
-	// GetVideo reads one video. A deleted one is NOT_FOUND with reason
-	// VIDEO_DELETED, and with version, deleted_at and source in the metadata.
-	// VIDEO_NOT_FOUND has at_least there if the read did not wait and the token
-	// names a version of the video: it is on its way.
+	// GetVideo reads one video. A deleted video is NOT_FOUND with reason VIDEO_DELETED, and
+	// with version, deleted_at and source in the metadata of the ErrorInfo. The reason
+	// VIDEO_NOT_FOUND has at_least in that metadata if the read did not wait and the token
+	// names a version of the video: that version is on its way to the read model.
 	//
 	// Reasons of errors: VIDEO_NOT_FOUND, VIDEO_DELETED, TOKEN_AHEAD, NOT_FRESH_ENOUGH,
 	// TOO_MANY_WAITERS.
@@ -101,18 +103,20 @@ func (c *catalogServiceClient) ListUserEngagements(ctx context.Context, in *List
 // All implementations must embed UnimplementedCatalogServiceServer
 // for forward compatibility.
 //
-// CatalogService answers reads that are as fresh as the caller asks for. A
-// read with a consistency token waits for the projection to reach it, then
-// asks the owner, then fails with UNAVAILABLE; it is never silently stale.
+// CatalogService answers reads that are as fresh as the caller asks for. A read with a
+// consistency token waits until the projection has reached the token. If the wait is
+// over before that, catalog asks the owner. If the owner does not answer, the read fails
+// with UNAVAILABLE. So a read is never silently stale.
 //
-// Header metadata of an answer: consistency-source (projection or authority)
-// and, from GetVideo, consistency-version and consistency-token: with that token a
-// later read is at least as fresh as this one. VIDEO_DELETED has them, too.
+// An answer has consistency-source (projection or authority) in its header metadata. An
+// answer of GetVideo also has consistency-version and consistency-token there, and the
+// error VIDEO_DELETED has all three. A later read with that token is at least as fresh as
+// this answer.
 type CatalogServiceServer interface {
-	// GetVideo reads one video. A deleted one is NOT_FOUND with reason
-	// VIDEO_DELETED, and with version, deleted_at and source in the metadata.
-	// VIDEO_NOT_FOUND has at_least there if the read did not wait and the token
-	// names a version of the video: it is on its way.
+	// GetVideo reads one video. A deleted video is NOT_FOUND with reason VIDEO_DELETED, and
+	// with version, deleted_at and source in the metadata of the ErrorInfo. The reason
+	// VIDEO_NOT_FOUND has at_least in that metadata if the read did not wait and the token
+	// names a version of the video: that version is on its way to the read model.
 	//
 	// Reasons of errors: VIDEO_NOT_FOUND, VIDEO_DELETED, TOKEN_AHEAD, NOT_FRESH_ENOUGH,
 	// TOO_MANY_WAITERS.

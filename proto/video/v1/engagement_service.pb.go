@@ -25,20 +25,21 @@ const (
 // Engagement is a user's like, bookmark and progress on a video.
 type Engagement struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// UUIDs; together they name the engagement.
-	UserId     string `protobuf:"bytes,1,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
+	// A UUID. user_id and video_id together name the engagement.
+	UserId string `protobuf:"bytes,1,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
+	// A UUID.
 	VideoId    string `protobuf:"bytes,2,opt,name=video_id,json=videoId,proto3" json:"video_id,omitempty"`
 	Liked      bool   `protobuf:"varint,3,opt,name=liked,proto3" json:"liked,omitempty"`
 	Bookmarked bool   `protobuf:"varint,4,opt,name=bookmarked,proto3" json:"bookmarked,omitempty"`
 	// How far the user has watched.
 	WatchedSeconds int64 `protobuf:"varint,5,opt,name=watched_seconds,json=watchedSeconds,proto3" json:"watched_seconds,omitempty"`
-	// 1 for the first, one more with each change; never reused: an engagement that
-	// is put again after its deletion continues.
+	// 1 for a new engagement, and one more with each change. A version is never reused: an
+	// engagement that is put again after its deletion gets the next version.
 	Version int64 `protobuf:"varint,6,opt,name=version,proto3" json:"version,omitempty"`
-	// When it was first put or, after a deletion, put again.
+	// When the engagement was first put or, after a deletion, put again.
 	CreatedAt *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
 	UpdatedAt *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=updated_at,json=updatedAt,proto3" json:"updated_at,omitempty"`
-	// Set on tombstones only, as in Video; their other state is empty.
+	// Set on tombstones only, as in Video. The other state of a tombstone is empty.
 	DeletedAt *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=deleted_at,json=deletedAt,proto3" json:"deleted_at,omitempty"`
 	// As in Video.
 	Epoch int64 `protobuf:"varint,10,opt,name=epoch,proto3" json:"epoch,omitempty"`

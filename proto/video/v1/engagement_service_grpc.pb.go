@@ -32,9 +32,9 @@ const (
 // EngagementService keeps likes, bookmarks and progress: one engagement of a user with
 // a video. Writes take an `idempotency-key`, as those of VideoService do.
 type EngagementServiceClient interface {
-	// PutEngagement stores the whole engagement, new or not. An equal one makes no
-	// new version and no event. A deleted video refuses engagements (NOT_FOUND,
-	// reason VIDEO_DELETED).
+	// PutEngagement stores the whole engagement, new or not. An engagement that equals the
+	// stored one makes no new version and no event. A deleted video refuses engagements
+	// (NOT_FOUND, reason VIDEO_DELETED).
 	//
 	// Reasons of errors: VIDEO_NOT_FOUND, VIDEO_DELETED, VERSION_MISMATCH,
 	// IDEMPOTENCY_KEY_REUSED, LOCKED, BUSY.
@@ -109,9 +109,9 @@ func (c *engagementServiceClient) ListEngagements(ctx context.Context, in *ListE
 // EngagementService keeps likes, bookmarks and progress: one engagement of a user with
 // a video. Writes take an `idempotency-key`, as those of VideoService do.
 type EngagementServiceServer interface {
-	// PutEngagement stores the whole engagement, new or not. An equal one makes no
-	// new version and no event. A deleted video refuses engagements (NOT_FOUND,
-	// reason VIDEO_DELETED).
+	// PutEngagement stores the whole engagement, new or not. An engagement that equals the
+	// stored one makes no new version and no event. A deleted video refuses engagements
+	// (NOT_FOUND, reason VIDEO_DELETED).
 	//
 	// Reasons of errors: VIDEO_NOT_FOUND, VIDEO_DELETED, VERSION_MISMATCH,
 	// IDEMPOTENCY_KEY_REUSED, LOCKED, BUSY.

@@ -40,8 +40,8 @@ type Video struct {
 	DurationSeconds int64  `protobuf:"varint,5,opt,name=duration_seconds,json=durationSeconds,proto3" json:"duration_seconds,omitempty"`
 	// Unset until the video is published.
 	PublishedAt *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=published_at,json=publishedAt,proto3" json:"published_at,omitempty"`
-	// 1 for a new video, one more with each change; never reused, not even after
-	// a deletion.
+	// 1 for a new video, and one more with each change. A version is never reused, not even
+	// after a deletion.
 	Version   int64                  `protobuf:"varint,7,opt,name=version,proto3" json:"version,omitempty"`
 	CreatedAt *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
 	UpdatedAt *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=updated_at,json=updatedAt,proto3" json:"updated_at,omitempty"`
@@ -50,9 +50,9 @@ type Video struct {
 	// The owner's incarnation: raised when the owner's database is restored to an
 	// earlier point in time. Freshness compares (epoch, version).
 	Epoch int64 `protobuf:"varint,11,opt,name=epoch,proto3" json:"epoch,omitempty"`
-	// The event that made this version, a UUID: a copy that has another one for it
-	// has a history that the owner has lost. Empty where the owner does not know, and
-	// in the answers to writes.
+	// The id of the event that made this version, a UUID. A copy with another id for the same
+	// version has a history that the owner has lost. Empty if the owner does not know the
+	// id, and in the answers to writes.
 	LastEventId string `protobuf:"bytes,12,opt,name=last_event_id,json=lastEventId,proto3" json:"last_event_id,omitempty"`
 	// The tenant that the video belongs to, for copies. Empty in the answers to writes.
 	TenantId      string `protobuf:"bytes,13,opt,name=tenant_id,json=tenantId,proto3" json:"tenant_id,omitempty"`
@@ -376,10 +376,10 @@ func (x *GetVideoRequest) GetIncludeDeleted() bool {
 type GetVideoResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Video *Video                 `protobuf:"bytes,1,opt,name=video,proto3" json:"video,omitempty"`
-	// Everything that had committed by then is in the answer. On a standby that is
-	// how far it has come, which may be long ago; unset where it does not know. A
-	// NOT_FOUND has it as as_of in the metadata of its ErrorInfo (RFC 3339), and the
-	// owner's present epoch as epoch.
+	// The time of the answer: it has everything that had committed by this time. A standby
+	// answers with the time up to which it has replayed, which may be long ago. Unset if the
+	// standby does not know that time. A NOT_FOUND has the time as as_of in the metadata of
+	// its ErrorInfo (RFC 3339), and the owner's present epoch as epoch.
 	AsOf          *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=as_of,json=asOf,proto3" json:"as_of,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -431,8 +431,8 @@ func (x *GetVideoResponse) GetAsOf() *timestamppb.Timestamp {
 
 type UpdateVideoRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// video_id names the video; the fields in update_mask are taken from here. A violation
-	// names the field of the video alone, as title and not video.title.
+	// video_id names the video. The new values of the fields in update_mask are taken from
+	// here. A field violation in an error names the field alone: title, and not video.title.
 	Video *Video `protobuf:"bytes,1,opt,name=video,proto3" json:"video,omitempty"`
 	// Some of title, description, duration_seconds, published_at. A field in the
 	// mask that is unset in the message is cleared, where it may be empty.
@@ -551,7 +551,7 @@ func (x *UpdateVideoResponse) GetConsistencyToken() string {
 type DeleteVideoRequest struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	VideoId string                 `protobuf:"bytes,1,opt,name=video_id,json=videoId,proto3" json:"video_id,omitempty"`
-	// Travels in the event; at most 500 characters of one line, as in a title.
+	// The reason in the event VideoDeleted; at most 500 characters of one line, as in a title.
 	Reason string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
 	// As in UpdateVideoRequest.
 	ExpectedVersion int64 `protobuf:"varint,3,opt,name=expected_version,json=expectedVersion,proto3" json:"expected_version,omitempty"`

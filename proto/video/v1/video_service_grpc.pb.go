@@ -36,8 +36,8 @@ const (
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
 // VideoService creates, changes and deletes videos. Every write takes an
-// optional `idempotency-key` in the request metadata: a retry with the same key
-// and the same request gets the first answer, with another request it gets
+// optional `idempotency-key` in the request metadata. A retry with the same key
+// and the same request gets the first answer. Another request with the same key gets
 // INVALID_ARGUMENT (reason IDEMPOTENCY_KEY_REUSED). Keys live for 24 hours. The answer
 // to a retry has `idempotency-replayed: true` in its header metadata. A key belongs to its
 // caller, method and row, over gRPC and REST alike.
@@ -50,7 +50,7 @@ type VideoServiceClient interface {
 	//
 	// Reasons of errors: VIDEO_NOT_FOUND, VIDEO_DELETED.
 	GetVideo(ctx context.Context, in *GetVideoRequest, opts ...grpc.CallOption) (*GetVideoResponse, error)
-	// UpdateVideo changes the fields in the mask. One that changes nothing makes
+	// UpdateVideo changes the fields in the mask. An update that changes nothing makes
 	// no new version and no event.
 	//
 	// Reasons of errors: VIDEO_NOT_FOUND, VIDEO_DELETED, VERSION_MISMATCH,
@@ -129,8 +129,8 @@ func (c *videoServiceClient) ListVideos(ctx context.Context, in *ListVideosReque
 // for forward compatibility.
 //
 // VideoService creates, changes and deletes videos. Every write takes an
-// optional `idempotency-key` in the request metadata: a retry with the same key
-// and the same request gets the first answer, with another request it gets
+// optional `idempotency-key` in the request metadata. A retry with the same key
+// and the same request gets the first answer. Another request with the same key gets
 // INVALID_ARGUMENT (reason IDEMPOTENCY_KEY_REUSED). Keys live for 24 hours. The answer
 // to a retry has `idempotency-replayed: true` in its header metadata. A key belongs to its
 // caller, method and row, over gRPC and REST alike.
@@ -143,7 +143,7 @@ type VideoServiceServer interface {
 	//
 	// Reasons of errors: VIDEO_NOT_FOUND, VIDEO_DELETED.
 	GetVideo(context.Context, *GetVideoRequest) (*GetVideoResponse, error)
-	// UpdateVideo changes the fields in the mask. One that changes nothing makes
+	// UpdateVideo changes the fields in the mask. An update that changes nothing makes
 	// no new version and no event.
 	//
 	// Reasons of errors: VIDEO_NOT_FOUND, VIDEO_DELETED, VERSION_MISMATCH,

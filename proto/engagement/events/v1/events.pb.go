@@ -77,7 +77,7 @@ func (EventType) EnumDescriptor() ([]byte, []int) {
 	return file_engagement_events_v1_events_proto_rawDescGZIP(), []int{0}
 }
 
-// Event is the envelope around one change of one aggregate. Fields 1 to 6 are
+// Event is the envelope around one change of one aggregate. Fields 1 to 7 are
 // those of video.events.v1.Event.
 type Event struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -227,8 +227,9 @@ func (*Event_Put) isEvent_Payload() {}
 
 func (*Event_Deleted) isEvent_Payload() {}
 
-// EngagementPut carries the whole engagement: its meaning does not depend on earlier
-// events, and it may be the first or follow a deletion. A consumer needs the newest only.
+// EngagementPut carries the whole engagement, so its meaning does not depend on earlier events.
+// It may be the first event of the engagement, or follow a deletion. A consumer needs only the
+// newest EngagementPut.
 type EngagementPut struct {
 	state      protoimpl.MessageState `protogen:"open.v1"`
 	UserId     string                 `protobuf:"bytes,1,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
@@ -238,7 +239,7 @@ type EngagementPut struct {
 	Bookmarked bool                   `protobuf:"varint,5,opt,name=bookmarked,proto3" json:"bookmarked,omitempty"`
 	// How far the user has watched.
 	WatchedSeconds int64 `protobuf:"varint,6,opt,name=watched_seconds,json=watchedSeconds,proto3" json:"watched_seconds,omitempty"`
-	// When it was first put or, after a deletion, put again.
+	// When the engagement was first put or, after a deletion, put again.
 	CreatedAt     *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
 	OccurredAt    *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=occurred_at,json=occurredAt,proto3" json:"occurred_at,omitempty"`
 	unknownFields protoimpl.UnknownFields

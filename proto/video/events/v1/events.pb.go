@@ -345,8 +345,8 @@ func (x *VideoCreated) GetOccurredAt() *timestamppb.Timestamp {
 	return nil
 }
 
-// VideoUpdated carries the changed fields only, so it means something only on
-// top of version - 1: a consumer with anything older asks the owner.
+// VideoUpdated carries the changed fields only, so a consumer can apply it only to version - 1.
+// A consumer that has an older version asks the owner.
 type VideoUpdated struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	VideoId string                 `protobuf:"bytes,1,opt,name=video_id,json=videoId,proto3" json:"video_id,omitempty"`

@@ -75,8 +75,9 @@ type GetVideoRowsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// In any order.
 	Videos []*v1.Video `protobuf:"bytes,1,rep,name=videos,proto3" json:"videos,omitempty"`
-	// Everything that had committed by then is in the answer. On a standby that is how far
-	// it has come, which may be long ago; unset where it does not know.
+	// The time of the answer: it has everything that had committed by this time. A standby
+	// answers with the time up to which it has replayed, which may be long ago. Unset if the
+	// standby does not know that time.
 	AsOf *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=as_of,json=asOf,proto3" json:"as_of,omitempty"`
 	// The owner's present epoch, also for the videos that it does not know.
 	Epoch         int64 `protobuf:"varint,3,opt,name=epoch,proto3" json:"epoch,omitempty"`
@@ -297,7 +298,7 @@ func (x *ListVideoRowsRequest) GetFrom() string {
 
 type ListVideoRowsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// By id.
+	// In the order of their ids.
 	Videos []*v1.Video `protobuf:"bytes,1,rep,name=videos,proto3" json:"videos,omitempty"`
 	// The id at which the next page begins; empty after the last row.
 	Next string `protobuf:"bytes,2,opt,name=next,proto3" json:"next,omitempty"`
@@ -414,7 +415,7 @@ func (x *ListEngagementRowsRequest) GetFrom() string {
 
 type ListEngagementRowsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// By user_id, then video_id.
+	// In the order of their user_id, then video_id.
 	Engagements []*v1.Engagement `protobuf:"bytes,1,rep,name=engagements,proto3" json:"engagements,omitempty"`
 	// As in ListVideoRowsResponse.
 	Next          string                 `protobuf:"bytes,2,opt,name=next,proto3" json:"next,omitempty"`
@@ -482,14 +483,15 @@ func (x *ListEngagementRowsResponse) GetEstimatedRows() int64 {
 	return 0
 }
 
-// Definition says what a digest is of.
+// Definition names the rows and the fields that a digest covers.
 type Definition struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// "video" or "engagement".
 	AggregateType string `protobuf:"bytes,1,opt,name=aggregate_type,json=aggregateType,proto3" json:"aggregate_type,omitempty"`
-	// The rules by which a row becomes text.
+	// The number of the rules by which a row becomes text.
 	Encoding int32 `protobuf:"varint,2,opt,name=encoding,proto3" json:"encoding,omitempty"`
-	// Names of the fields that are compared, each once; they count in alphabetical order.
+	// Names of the fields that are compared, each once. The digest takes them in alphabetical
+	// order.
 	Fields        []string `protobuf:"bytes,3,rep,name=fields,proto3" json:"fields,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -601,9 +603,10 @@ func (x *DigestRowsRequest) GetFrom() string {
 
 type DigestRowsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// By id, each from where the one before ends. Tombstones count as rows.
+	// In the order of ids. Each range begins where the range before it ends. Tombstones count
+	// as rows.
 	Ranges []*RangeDigest `protobuf:"bytes,1,rep,name=ranges,proto3" json:"ranges,omitempty"`
-	// The id at which the last range ends, which is not part of it.
+	// The id at which the last range ends. The range does not include it.
 	Until string `protobuf:"bytes,2,opt,name=until,proto3" json:"until,omitempty"`
 	// As in GetVideoRowsResponse.
 	AsOf *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=as_of,json=asOf,proto3" json:"as_of,omitempty"`
@@ -795,7 +798,7 @@ func (x *ListRowDigestsRequest) GetUntil() string {
 
 type ListRowDigestsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// By id.
+	// In the order of their ids.
 	Rows []*RowDigest `protobuf:"bytes,1,rep,name=rows,proto3" json:"rows,omitempty"`
 	// The id up to which the answer is complete: until of the request, or lower.
 	Until string `protobuf:"bytes,2,opt,name=until,proto3" json:"until,omitempty"`

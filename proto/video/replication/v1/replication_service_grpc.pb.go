@@ -34,28 +34,28 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// ReplicationService lets the service of a read model bring its rows forward, fill an empty
-// table with its owner's rows, and compare its rows with them. Package
-// pkg/eventing/projection has the reader's side of the first two, pkg/eventing/reconcile both
-// sides of the comparison.
+// ReplicationService has the calls of the service of a read model. With them that service
+// brings its rows forward, fills an empty table with its owner's rows, and compares its rows
+// with the owner's. Package pkg/eventing/projection has the reader's side of bringing forward
+// and of filling, and pkg/eventing/reconcile has both sides of the comparison.
 //
 // A deleted row is returned as its tombstone. as_of and epoch are the state of the database
 // that answered, also if there is no row in the answer.
 //
 // DigestRows and ListRowDigests refuse fields that this owner does not know, and another
-// encoding, with INVALID_ARGUMENT (reason CANNOT_COMPARE). They and the two lists serve one
-// caller at a time; another one that would wait for more than about two seconds gets
-// RESOURCE_EXHAUSTED, and comes again.
+// encoding than the owner's, with INVALID_ARGUMENT (reason CANNOT_COMPARE). All calls that
+// list or digest rows serve one caller at a time. Another caller waits for about two seconds,
+// and then gets RESOURCE_EXHAUSTED and has to try again.
 type ReplicationServiceClient interface {
-	// GetVideoRows reads several videos as their owner has them now. One that never was
-	// is left out.
+	// GetVideoRows reads several videos as their owner has them now. It leaves out a video
+	// that never existed.
 	GetVideoRows(ctx context.Context, in *GetVideoRowsRequest, opts ...grpc.CallOption) (*GetVideoRowsResponse, error)
-	// GetEngagementRows reads several engagements of a user likewise.
+	// GetEngagementRows reads several engagements of a user, as GetVideoRows reads videos.
 	GetEngagementRows(ctx context.Context, in *GetEngagementRowsRequest, opts ...grpc.CallOption) (*GetEngagementRowsResponse, error)
 	// ListVideoRows lists whole videos by id from an id on: up to 500 rows, and fewer if
 	// they are long.
 	ListVideoRows(ctx context.Context, in *ListVideoRowsRequest, opts ...grpc.CallOption) (*ListVideoRowsResponse, error)
-	// ListEngagementRows lists the engagements of all users likewise, by user_id and video_id.
+	// ListEngagementRows lists whole engagements of all users, as ListVideoRows lists videos.
 	ListEngagementRows(ctx context.Context, in *ListEngagementRowsRequest, opts ...grpc.CallOption) (*ListEngagementRowsResponse, error)
 	// DigestRows digests the rows from an id on, up to a few thousand, in small ranges.
 	DigestRows(ctx context.Context, in *DigestRowsRequest, opts ...grpc.CallOption) (*DigestRowsResponse, error)
@@ -135,28 +135,28 @@ func (c *replicationServiceClient) ListRowDigests(ctx context.Context, in *ListR
 // All implementations must embed UnimplementedReplicationServiceServer
 // for forward compatibility.
 //
-// ReplicationService lets the service of a read model bring its rows forward, fill an empty
-// table with its owner's rows, and compare its rows with them. Package
-// pkg/eventing/projection has the reader's side of the first two, pkg/eventing/reconcile both
-// sides of the comparison.
+// ReplicationService has the calls of the service of a read model. With them that service
+// brings its rows forward, fills an empty table with its owner's rows, and compares its rows
+// with the owner's. Package pkg/eventing/projection has the reader's side of bringing forward
+// and of filling, and pkg/eventing/reconcile has both sides of the comparison.
 //
 // A deleted row is returned as its tombstone. as_of and epoch are the state of the database
 // that answered, also if there is no row in the answer.
 //
 // DigestRows and ListRowDigests refuse fields that this owner does not know, and another
-// encoding, with INVALID_ARGUMENT (reason CANNOT_COMPARE). They and the two lists serve one
-// caller at a time; another one that would wait for more than about two seconds gets
-// RESOURCE_EXHAUSTED, and comes again.
+// encoding than the owner's, with INVALID_ARGUMENT (reason CANNOT_COMPARE). All calls that
+// list or digest rows serve one caller at a time. Another caller waits for about two seconds,
+// and then gets RESOURCE_EXHAUSTED and has to try again.
 type ReplicationServiceServer interface {
-	// GetVideoRows reads several videos as their owner has them now. One that never was
-	// is left out.
+	// GetVideoRows reads several videos as their owner has them now. It leaves out a video
+	// that never existed.
 	GetVideoRows(context.Context, *GetVideoRowsRequest) (*GetVideoRowsResponse, error)
-	// GetEngagementRows reads several engagements of a user likewise.
+	// GetEngagementRows reads several engagements of a user, as GetVideoRows reads videos.
 	GetEngagementRows(context.Context, *GetEngagementRowsRequest) (*GetEngagementRowsResponse, error)
 	// ListVideoRows lists whole videos by id from an id on: up to 500 rows, and fewer if
 	// they are long.
 	ListVideoRows(context.Context, *ListVideoRowsRequest) (*ListVideoRowsResponse, error)
-	// ListEngagementRows lists the engagements of all users likewise, by user_id and video_id.
+	// ListEngagementRows lists whole engagements of all users, as ListVideoRows lists videos.
 	ListEngagementRows(context.Context, *ListEngagementRowsRequest) (*ListEngagementRowsResponse, error)
 	// DigestRows digests the rows from an id on, up to a few thousand, in small ranges.
 	DigestRows(context.Context, *DigestRowsRequest) (*DigestRowsResponse, error)
