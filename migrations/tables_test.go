@@ -72,44 +72,6 @@ func TestEverythingHasAComment(t *testing.T) {
 	}
 }
 
-// uncommented returns what has no comment in the schema of a service, as COMMENT ON names it.
-func (c catalogOf) uncommented(s migrations.Service) (missing []string) {
-	for _, r := range c.relations(s) {
-		kind := "TABLE"
-		if r.Kind == "v" {
-			kind = "VIEW"
-		}
-		if r.Comment == "" {
-			missing = append(missing, kind+" "+r.name())
-		}
-		for _, col := range c.columns(r) {
-			if kind == "TABLE" && col.Comment == "" {
-				missing = append(missing, "COLUMN "+r.name()+"."+col.Name)
-			}
-		}
-		if kind == "TABLE" {
-			for _, key := range c.keys(r) {
-				if name, index := indexName(key.Name); index && key.Comment == "" {
-					missing = append(missing, "INDEX "+r.Schema+"."+name)
-				}
-			}
-		}
-	}
-	for _, f := range c.functions(s) {
-		if f.Comment == "" {
-			missing = append(missing, "FUNCTION "+string(s)+"."+f.Name)
-		}
-	}
-	return missing
-}
-
-// indexName returns the name of the index that SQL creates, and whether it creates an index.
-func indexName(sql string) (name string, index bool) {
-	_, rest, index := strings.Cut(strings.TrimPrefix(sql, "CREATE UNIQUE"), "INDEX ")
-	name, _, _ = strings.Cut(rest, " ")
-	return name, index && strings.HasPrefix(sql, "CREATE ")
-}
-
 const tablesHead = `# Tables
 
 The tables of both services after all migrations. This page is generated from a migrated database and the
@@ -212,6 +174,44 @@ func collect[T any](c catalogOf, sql string, args ...any) []T {
 		c.t.Fatalf("%d rows, %v: %s", len(all), err, sql)
 	}
 	return all
+}
+
+// uncommented returns what has no comment in the schema of a service, as COMMENT ON names it.
+func (c catalogOf) uncommented(s migrations.Service) (missing []string) {
+	for _, r := range c.relations(s) {
+		kind := "TABLE"
+		if r.Kind == "v" {
+			kind = "VIEW"
+		}
+		if r.Comment == "" {
+			missing = append(missing, kind+" "+r.name())
+		}
+		for _, col := range c.columns(r) {
+			if kind == "TABLE" && col.Comment == "" {
+				missing = append(missing, "COLUMN "+r.name()+"."+col.Name)
+			}
+		}
+		if kind == "TABLE" {
+			for _, key := range c.keys(r) {
+				if name, index := indexName(key.Name); index && key.Comment == "" {
+					missing = append(missing, "INDEX "+r.Schema+"."+name)
+				}
+			}
+		}
+	}
+	for _, f := range c.functions(s) {
+		if f.Comment == "" {
+			missing = append(missing, "FUNCTION "+string(s)+"."+f.Name)
+		}
+	}
+	return missing
+}
+
+// indexName returns the name of the index that SQL creates, and whether it creates an index.
+func indexName(sql string) (name string, index bool) {
+	_, rest, index := strings.Cut(strings.TrimPrefix(sql, "CREATE UNIQUE"), "INDEX ")
+	name, _, _ = strings.Cut(rest, " ")
+	return name, index && strings.HasPrefix(sql, "CREATE ")
 }
 
 func (c catalogOf) write(page *strings.Builder, r relation) {

@@ -59,7 +59,8 @@ func TestARepeatedBumpBeginsOneEpoch(t *testing.T) {
 	if first.Epoch <= 1 || first.Before != 1 || again != first {
 		t.Errorf("%+v, and then %+v", first, again)
 	}
-	if b.json(t, 0, "epoch bump --after 1", &dry); !dry.DryRun || dry.Epoch != first.Epoch {
+	b.json(t, 0, "epoch bump --after 1", &dry)
+	if !dry.DryRun || dry.Epoch != first.Epoch {
 		t.Errorf("the plan: %+v", dry)
 	}
 	if stdout, _ := b.run(t, 0, "epoch bump --yes --why restored --after 1"); !strings.Contains(stdout, "already") || !strings.Contains(stdout, "by ada") {

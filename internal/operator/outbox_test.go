@@ -171,12 +171,11 @@ func TestOutboxSkipNeedsConfirmation(t *testing.T) {
 func TestOutboxPurge(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	for i, id := range b.append(t, "a", 4) {
-		if i < 3 {
-			_, err := b.video.Exec(t.Context(), `UPDATE outbox SET published_at = now() - make_interval(days => $2) WHERE id = $1`, id, i*6)
-			if err != nil {
-				t.Fatal(err)
-			}
+	ids := b.append(t, "a", 5)
+	for i, days := range []int{0, 6, 12, 0} { // the fourth is the newest published one, which stays
+		_, err := b.video.Exec(t.Context(), `UPDATE outbox SET published_at = now() - make_interval(days => $2) WHERE id = $1`, ids[i], days)
+		if err != nil {
+			t.Fatal(err)
 		}
 	}
 	var purged struct {

@@ -57,7 +57,8 @@
 //     parked. A removal is the skip of a refused marker. Here an operator may remove any parked event, as if
 //     it were a marker.
 //   - Another session locks the row of any event at any time, and unlocks it in the end. The lease in a locked row is not renewed.
-//   - The purge deletes a published event at any time, unless it is the newest one of its aggregate.
+//   - The purge deletes a published event at any time, unless it is the newest one of its aggregate. The code deletes fewer
+//     events: the next event of the aggregate has to be published, too.
 //   - The number of faults is limited: lost answers, rollbacks, outages of the broker, refusals, actions of operators, purged
 //     rows, locks, relays that are told to end, kills, stalls, and failovers to a standby with or without the last commits. A
 //     crash of the server is a failover to itself.
