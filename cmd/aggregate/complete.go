@@ -45,10 +45,8 @@ func firstLines(text string, n int) string {
 }
 
 func execute(cmd *exec.Cmd) error {
-	var stderr bytes.Buffer
-	cmd.Stderr = &stderr
-	if err := cmd.Run(); err != nil {
-		return fmt.Errorf("%s: %w: %s", strings.Join(cmd.Args, " "), err, firstLines(stderr.String(), 20))
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("%s: %w: %s", strings.Join(cmd.Args, " "), err, firstLines(string(out), 20))
 	}
 	return nil
 }
