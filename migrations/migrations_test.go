@@ -62,6 +62,20 @@ func TestSessionsOfALostInstanceEnd(t *testing.T) {
 	}
 }
 
+// Of large tables Postgres would compile a search, and a list without statistics, or run it in several processes.
+func TestServicesHaveNoPlansForReports(t *testing.T) {
+	t.Parallel()
+	db := pairtest.New(t)
+	for _, url := range []string{db.VideoURL, db.CatalogURL} {
+		var jit, workers string
+		err := db.Pool(t, url).QueryRow(t.Context(),
+			`SELECT current_setting('jit'), current_setting('max_parallel_workers_per_gather')`).Scan(&jit, &workers)
+		if err != nil || jit != "off" || workers != "0" {
+			t.Errorf("jit is %s, and the workers of a statement %s (%v)", jit, workers, err)
+		}
+	}
+}
+
 func TestServiceRolesSeeTheirOwnSchemaOnly(t *testing.T) {
 	t.Parallel()
 	db := pairtest.New(t)

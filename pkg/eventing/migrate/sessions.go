@@ -11,7 +11,8 @@ import (
 // roleSettings are the settings that the migrations give to the service's role, except its search_path.
 var roleSettings = map[string]string{
 	"statement_timeout": "15s", "lock_timeout": "10s", "idle_in_transaction_session_timeout": "15s",
-	"synchronous_commit": "on", "default_transaction_isolation": "read committed", "jit": "off",
+	"synchronous_commit": "on", "default_transaction_isolation": "read committed",
+	"jit": "off", "max_parallel_workers_per_gather": "0",
 	"bytea_output": "hex", "intervalstyle": "postgres", "array_nulls": "on",
 	"tcp_keepalives_idle": "30", "tcp_keepalives_interval": "10", "tcp_keepalives_count": "3", "tcp_user_timeout": "60000",
 }

@@ -115,7 +115,7 @@ func TestARoleWithSettingsOfItsOwn(t *testing.T) {
 	}
 	for setting, want := range map[string]string{
 		"search_path": name, "statement_timeout": "7s", "lock_timeout": "10s", "idle_in_transaction_session_timeout": "15s",
-		"synchronous_commit": "on", "jit": "off", "bytea_output": "hex", "IntervalStyle": "postgres", "array_nulls": "on",
+		"synchronous_commit": "on", "jit": "off", "max_parallel_workers_per_gather": "0", "bytea_output": "hex", "IntervalStyle": "postgres", "array_nulls": "on",
 	} {
 		var got string
 		if err := db.QueryRow(t.Context(), `SELECT current_setting($1)`, setting).Scan(&got); err != nil || got != want {

@@ -2,6 +2,8 @@ package backlog
 
 import (
 	"testing"
+
+	"example.com/lockstep/internal/pgtest"
 )
 
 // Forget takes published events only, and of the named aggregates: those that wait keep
@@ -108,5 +110,23 @@ func TestForgetCountsWhatIsPublishedMeanwhile(t *testing.T) {
 	}
 	if got := <-forgotten; got != (result{waiting: 1}) {
 		t.Errorf("%+v, want 1 that waits", got)
+	}
+}
+
+// A statement reads the events that it takes, and not all that an aggregate has had: with each of a million versions read
+// by each statement, an erasure would not end.
+func TestForgetReadsWhatItTakes(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.exec(t, `
+		INSERT INTO outbox (id, aggregate_type, aggregate_id, event_type, version, payload, published_at)
+		SELECT gen_random_uuid(), 'video', 'hot', 'VideoUpdated', v, 'x', now() FROM generate_series(1, 10000) AS v`)
+	var last pgtest.Statement
+	b.backlog = New(last.Of(t, b.db))
+	if n, waiting, err := b.backlog.forget(t.Context(), "video", []string{"hot", "none"}); err != nil || n != forgetBatch || waiting != 0 {
+		t.Fatalf("%d events are forgotten, and %d wait: %v", n, waiting, err)
+	}
+	if pages := last.Pages(t, b.db); pages > 20*forgetBatch {
+		t.Errorf("%d of 10,000 events were read in %d pages", forgetBatch, pages)
 	}
 }

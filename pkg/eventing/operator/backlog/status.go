@@ -89,7 +89,7 @@ func (s *Status) read(ctx context.Context, tx pgx.Tx) error {
 	rows, _ := tx.Query(ctx, `
 		SELECT coalesce(last_error, '') AS reason, count(*) AS parked
 		  FROM outbox
-		 WHERE published_at IS NULL AND parked_at IS NOT NULL
+		 WHERE published_at IS NULL AND parked_at >= '-infinity' AND parked_at <= 'infinity'
 		 GROUP BY 1
 		 ORDER BY parked DESC, reason
 		 LIMIT $1`, maxGroups)
@@ -100,7 +100,7 @@ func (s *Status) read(ctx context.Context, tx pgx.Tx) error {
 		SELECT o.aggregate_type, o.aggregate_id, o.id::text AS event, o.version, o.parked_at, coalesce(o.last_error, '') AS reason,
 		       `+blocked+` AS blocked
 		  FROM outbox o
-		 WHERE o.published_at IS NULL AND o.parked_at IS NOT NULL
+		 WHERE o.published_at IS NULL AND o.parked_at >= '-infinity' AND o.parked_at <= 'infinity'
 		 ORDER BY blocked DESC, o.parked_at, o.id
 		 LIMIT $1`, maxGroups)
 	s.ByAggregate, err = pgx.CollectRows(rows, pgx.RowToStructByName[Aggregate])

@@ -7,6 +7,6 @@ SELECT count(*),
           FROM outbox_pending o
           LEFT JOIN (SELECT aggregate_type, aggregate_id, min(version) AS version
                        FROM outbox
-                      WHERE published_at IS NULL AND parked_at IS NOT NULL
+                      WHERE published_at IS NULL AND parked_at >= '-infinity' AND parked_at <= 'infinity'
                       GROUP BY aggregate_type, aggregate_id) p
             ON p.aggregate_type = o.aggregate_type AND p.aggregate_id = o.aggregate_id AND p.version < o.version) e
