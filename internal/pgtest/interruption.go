@@ -111,7 +111,8 @@ func (i *Interruption) send(conn *pgx.Conn) {
 	if !i.counting {
 		return
 	}
-	if i.sent++; i.sent != i.at {
+	i.sent++
+	if i.sent != i.at {
 		return
 	}
 	i.happened = true

@@ -11,9 +11,9 @@ const fence = "```"
 
 func TestStepsAreRead(t *testing.T) {
 	t.Parallel()
-	chapters, err := parse(Document, "# Guide\n\n## A field\n\nThe row, in [`a.go`](../a.go), and the test,\nin [`b.go`](../b.go):\n\n" +
-		fence + "diff\n+x\n y\n@@ func f\n-z\n" + fence + "\n\nA new file, `m/NNNNN_x.sql`:\n\n" + fence + "sql\nSELECT 1;\n" + fence +
-		"\n\n" + fence + "console\nlook\n" + fence + "\n\n### Then\n\n" + fence + "sh\nmake generate\n" + fence + "\n\n<!-- tested with: git diff -->\n", "##")
+	chapters, err := parse(Document, "# Guide\n\n## A field\n\nThe row, in [`a.go`](../a.go), and the test,\nin [`b.go`](../b.go):\n\n"+
+		fence+"diff\n+x\n y\n@@ func f\n-z\n"+fence+"\n\nA new file, `m/NNNNN_x.sql`:\n\n"+fence+"sql\nSELECT 1;\n"+fence+
+		"\n\n"+fence+"console\nlook\n"+fence+"\n\n### Then\n\n"+fence+"sh\nmake generate\n"+fence+"\n\n<!-- tested with: git diff -->\n", "##")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -117,8 +117,8 @@ func TestMigrationsAreNumbered(t *testing.T) {
 
 func TestADiffMayHaveSeveralFiles(t *testing.T) {
 	t.Parallel()
-	chapters, err := parse(Document, "## A\n\nThese:\n\n" + fence + "diff\n+++ a.go\n-x\n@@\n-y\n+++ b.go\n-z\n" + fence + "\n\n" +
-		fence + "sh\ngit rm -q '*x*'\nsed -i '/x/d' a.go\n" + fence + "\n\n" + fence + "sh\nsed -i '/x/d' a.go\nmake fmt\n" + fence + "\n", "##")
+	chapters, err := parse(Document, "## A\n\nThese:\n\n"+fence+"diff\n+++ a.go\n-x\n@@\n-y\n+++ b.go\n-z\n"+fence+"\n\n"+
+		fence+"sh\ngit rm -q '*x*'\nsed -i '/x/d' a.go\n"+fence+"\n\n"+fence+"sh\nsed -i '/x/d' a.go\nmake fmt\n"+fence+"\n", "##")
 	if err != nil {
 		t.Fatal(err)
 	}
