@@ -63,6 +63,29 @@ func TestPlansOfLists(t *testing.T) {
 	}
 }
 
+// While a release writes a field that catalog does not know, millions of rows may become incomplete. A later release reads
+// them page by page, and no page reads all of them.
+func TestAPageOfIncompleteVideosReadsNoMore(t *testing.T) {
+	t.Parallel()
+	f := setUp(t)
+	if _, err := f.admin.Exec(t.Context(), `
+		INSERT INTO catalog.video_projection (video_id, uploader_id, title, version, created_at, updated_at, incomplete, revision)
+		SELECT (lpad(to_hex(n), 8, '0') || '-0000-7000-8000-000000000000')::uuid, gen_random_uuid(), 't', 1, now(), now(), true, -1
+		  FROM generate_series(1, 20000) n ORDER BY md5(n::text);
+		ANALYZE catalog.video_projection`); err != nil {
+		t.Fatal(err)
+	}
+	var last pgtest.Statement
+	db := last.Of(t, f.pool)
+	found, err := videos{db: db}.Incomplete(t.Context(), "", 100)
+	if err != nil || len(found) != 100 || !slices.IsSorted(found) {
+		t.Fatalf("%d videos, %v", len(found), err)
+	}
+	if read := last.Pages(t, db); read > 200 {
+		t.Errorf("100 of 20,000 incomplete videos were read in %d pages", read)
+	}
+}
+
 // After five executions Postgres may keep one plan for all arguments. For a search that would be a read of all
 // titles, because the plan would have to do for texts that the trigram index cannot find.
 func TestSearchesAreEachPlanned(t *testing.T) {

@@ -79,7 +79,7 @@ func videoStatements(table string) *tableSQL {
 		upsert: upsertSQL(table, "video_id", videoColumns, "uuid, uuid, text, text, bigint, timestamptz"),
 		incomplete: `
 			SELECT video_id::text FROM ` + table + `
-			 WHERE incomplete AND revision < $1 AND video_id > $2::uuid ORDER BY video_id LIMIT $3`,
+			 WHERE incomplete AND revision < $1 AND video_id > $2::uuid ORDER BY ` + table + `.video_id LIMIT $3`,
 		countIncomplete: countIncompleteSQL(table),
 	}
 }
@@ -186,7 +186,8 @@ func searchedColumn(text string) string {
 	return "(title || '')"
 }
 
-// Incomplete reads the partial index of incomplete rows.
+// Incomplete reads a page of the partial index of incomplete rows. The statement orders the rows by the column of the table.
+// Without the table's name it would order them by their texts, and read all incomplete rows for each page.
 func (a videos) Incomplete(ctx context.Context, after string, limit int) ([]string, error) {
 	return readIDs(ctx, a.db, a.sql().incomplete,
 		videoRevision, cmp.Or(after, uuid.Nil.String()), limit)
