@@ -21,8 +21,8 @@ import (
 
 const (
 	defaultPort = 8080
-	// flushTimeout bounds the sending of the last traces. Cloud Run gives a process 10 seconds to
-	// stop, and the drain ends early enough to leave flushTimeout of them.
+	// flushTimeout bounds the sending of the last telemetry. Cloud Run gives a process 10 seconds to stop. The
+	// drain usually leaves much more of them than flushTimeout, but not if everything hangs: see package serve.
 	flushTimeout = time.Second
 	// memoryShare is Go's share of the container's memory. The other tenth is for memory that Go's
 	// collector does not count, such as the binary and pages of files.

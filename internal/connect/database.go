@@ -110,7 +110,8 @@ var awaitPause = backoff.Policy{Base: 250 * time.Millisecond, Cap: 3 * time.Seco
 // when ctx ends. It is for a process that runs once and ends, because such a process has no startup probe.
 // AwaitDatabase calls the function said with the error of a failed attempt, at most once in ten
 // seconds. A refused login, such as for a wrong password, is also an answer, because the caller will
-// get the same refusal. Only a refusal for which passes returns true counts as a failed attempt.
+// get the same refusal. The exception is a refusal that may end soon (see the function passes): it counts as a
+// failed attempt.
 func AwaitDatabase(ctx context.Context, url string, said func(error)) error {
 	config, err := pgx.ParseConfig(url)
 	if err != nil {

@@ -135,7 +135,7 @@ type rendering struct {
 	reason string
 }
 
-// rendering is the one table of each code's form on each transport.
+// rendering returns the HTTP status, the gRPC code and the default reason of c. No other place has them.
 func (c Code) rendering() rendering {
 	return [...]rendering{
 		CodeInternal:         {http.StatusInternalServerError, codes.Internal, "INTERNAL"},

@@ -192,8 +192,8 @@ func rendered(ctx context.Context, log *slog.Logger, method string, err error) e
 }
 
 // logCall writes the log line of a call. method is an existing method or "unknown". Calls to gRPC's
-// own services are logged at DEBUG. atNoCost says that the call costs its client nothing. A limited
-// number of calls without cost is logged at INFO, and the rest at DEBUG.
+// own services are logged at DEBUG. atNoCost is true if the call failed by the client's fault, so that a
+// stranger can send any number of such calls. Of their lines a limited number is at INFO, and the rest at DEBUG.
 func (g *GRPC) logCall(ctx context.Context, method string, took time.Duration, err error, atNoCost bool) {
 	code := status.Code(err)
 	level := slog.LevelInfo

@@ -33,6 +33,20 @@
 //     connections get 1 s to send their first request, and requests in flight get 4 s to end.
 //   - The remaining requests are cut off and named in the error of Run.
 //
+// Then the loops of the process end, and the process. Each part has a limit, which it needs only if something
+// hangs, so that the process usually ends in a part of this time:
+//
+//	part                                        limit    until
+//	serving on (Server.Linger)                  2 s      2 s
+//	requests in flight (shutdownTimeout)        4 s      6 s
+//	relay (drainTime, settleTime of outbox),    3.8 s    9.8 s
+//	or consumer (leaveTime, hookTime of inbox)  3.9 s    9.9 s
+//	three pools (lastTime of connect)           0.6 s    10.5 s
+//	last telemetry (flushTimeout of command)    1 s      11.5 s
+//
+// The limits of the first three are below 10 s together. So leases and messages are handed back before a
+// kill. If all three need their limits, the kill may come before the last telemetry is sent.
+//
 // After these 2 s, a connection that was idle may end while a client sends a request on it. This is
 // always possible over HTTP/1. The client then sends the request again.
 //

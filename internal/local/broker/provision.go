@@ -30,8 +30,8 @@ const everyCall = `{"methodConfig":[{"name":[{}],"waitForReady":true,"timeout":"
 // restarted container may have another address.
 const lookedUpLate = "passthrough:///"
 
-// reconnect has short pauses, so that a broker that has lost its state is provisioned before a
-// publisher reaches it.
+// reconnect has the pauses between this client's attempts to connect to the broker. They are short, so that
+// a broker that has lost its state gets its topics back before a publisher connects.
 var reconnect = backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 200 * time.Millisecond}
 
 // Provisioned is the result of [Provision], as full resource names.

@@ -186,8 +186,8 @@ func waiting(limit time.Duration) *pgx.Batch {
 	return b
 }
 
-// register writes that this instance has started, and reports whether another instance of the
-// consumer has not recorded its end.
+// register records that this instance has started. others is true if another instance of the consumer has a
+// row: it runs, or it has ended without deregister.
 func (s store) register(ctx context.Context) (others bool, err error) {
 	err = s.within(queryTimeout).Statement("register", `
 		WITH own AS (

@@ -309,8 +309,11 @@
 //
 // # Crash points
 //
+// Where another relay takes over, "Death of a relay" says when. A consumer of package inbox
+// ignores the second arrival of an event.
+//
 //	before the claim commits      nothing happened
-//	handed over, not published    the lease runs out, and another relay sends the event
+//	handed over, not sent         the lease runs out, and another relay sends the event
 //	the answer to a COMMIT with   within half a second the relay takes the lease from the event, if the
 //	a lease is lost               event is there, and a scan finds it; the relay tries this twice more
 //	                              in the next seconds, and 33 s after the row was written; until
@@ -319,8 +322,8 @@
 //	handover is open              transaction commits later, the lease runs out
 //	a claim's answer is lost      for 25 s the relay treats leases under its own token as
 //	                              ownerless, and scans for the rows that they cover
-//	leased, not published         the lease runs out, and another relay sends the events
-//	published, not acknowledged   another relay sends the events again: they arrive twice
+//	leased, not sent              the lease runs out, and another relay sends the events
+//	sent, not acknowledged        another relay sends the events again: they arrive twice
 //	acknowledged, not marked      the events arrive twice
 //	some batches marked           a statement marks whole batches, or the first versions of one
 //	                              batch; the events that it has not marked arrive twice
@@ -331,6 +334,23 @@
 //	the primary fails, with an    rows that only the primary had are lost, even if their
 //	asynchronous standby          events were sent; if only the primary had an event's mark, the event
 //	                              arrives twice, when the lease that the standby has is over
+//
+// # Death of a relay
+//
+// The sessions of a killed process end with it. So another relay regards it as gone when its last heartbeat
+// is 6 s old and the session of that heartbeat has ended. It sees the end of the session with its next heartbeat,
+// plans a heartbeat for that moment, scans from the killed relay's low, and sends the events without waiting
+// for their leases: 1 to 6 s after the kill, or when a relay starts if there was no other.
+//
+// A relay cannot see the end of a process whose machine or network is gone, or that is behind a transaction pooler. Then the events leave
+// when their leases have run out, up to 20 s after the kill, and a scan has found them, up to 5 s later. In
+// either case another relay takes over the killed relay's row after 15 s without a heartbeat. The earlier scan
+// is for speed only.
+//
+// If a relay is taken for gone by mistake, its events may be sent twice, in order,
+// until its next heartbeat. A stall of the database ends the sessions of living relays. So if a relay's own
+// heartbeat is late or has failed, the relay judges by the 15 s alone, for as long as the other relays may
+// need for a heartbeat.
 //
 // # Waking up
 //
@@ -348,18 +368,6 @@
 // After a claim that was cut off by its limits, the relay claims again at once. Otherwise it polls
 // after a jittered pause of up to 100 ms. Each claim in a row that finds nothing doubles the pause,
 // up to 5 s. Retries are claimed when they are due, and at least every 5 s.
-//
-// The sessions of a killed process end with it. So another relay regards it as gone when its last heartbeat
-// is 6 s old and the session of that heartbeat has ended. It sees the end of the session with its next heartbeat,
-// plans a heartbeat for that moment, scans from the killed relay's low, and sends the events without waiting
-// for their leases: 1 to 6 s after the kill, or when a relay starts if there was no other. It cannot see the end
-// of a process whose machine or network is gone, or that is behind a transaction pooler. Then the events leave
-// when their leases have run out, up to 20 s after the kill, and a scan has found them, up to 5 s later. In
-// either case another relay takes over the killed relay's row after 15 s without a heartbeat. The earlier scan
-// is for speed only. If a relay is taken for gone by mistake, its events may be sent twice, in order,
-// until its next heartbeat. A stall of the database ends the sessions of living relays. So if a relay's own
-// heartbeat is late or has failed, the relay judges by the 15 s alone, for as long as the other relays may
-// need for a heartbeat.
 //
 // # Consume and emit
 //

@@ -213,7 +213,8 @@ func (p *topicPause) chooseProbes(state int, batches []queue.Batch) map[uuid.UUI
 	return probes
 }
 
-// nextProbe returns when to ask again whether a probe is due.
+// nextProbe returns when the probe loop looks at this topic next: at the end of its pause or, while probes are
+// out, after publishTimeout. The result of a probe wakes the loop earlier.
 func (p *topicPause) nextProbe() time.Time {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -26,7 +26,7 @@ const (
 	// renewLook is how often a relay looks for leases to renew. It is short enough that a
 	// lease can still be renewed after a statement that ran into its time limit.
 	renewLook = renewEvery / 4
-	// quick is the longest duration of a statement after which the next one may mark more events.
+	// quick is the longest duration of a quick statement. The statement after a quick one may mark more events.
 	quick = queue.Timeout / 10
 )
 

@@ -32,7 +32,7 @@ func (v *versions) add(p followUp, dueAt time.Time) {
 	v.list, v.dueAt = append(v.list, p), soonest(v.dueAt, dueAt)
 }
 
-// take hands over up to n versions to a claim.
+// take removes the first n versions from list, or fewer if there are fewer, and returns them for a claim.
 func (v *versions) take(n int) []followUp {
 	n = min(n, len(v.list))
 	taken := v.list[:n:n]

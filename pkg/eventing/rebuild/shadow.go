@@ -39,9 +39,10 @@ var mirror string
 const noMigration = `SELECT pg_try_advisory_xact_lock(` + migrate.Lock + `)
 	AND pg_try_advisory_xact_lock(` + migrate.IndexLock + `)`
 
-// create makes the shadows, the mirrors and the table rebuild_state, all or none of them. It returns
-// ErrMigrating during a migration. The creation of the triggers waits for the transactions that write to
-// the table. So each row either was committed before the triggers existed, or is copied by the mirror.
+// create makes, in one transaction, the shadows, the triggers that mirror writes into them, and the table
+// rebuild_state. It returns ErrMigrating during a migration. The creation of a trigger waits for the
+// transactions that write to the table. So each row either was committed before the trigger existed, or the
+// trigger copies it.
 func (r *Rebuild) create(ctx context.Context, by audit.Actor) error {
 	err := r.inTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		var quiet bool

@@ -71,8 +71,8 @@ func (b *Backlog) retryOne(ctx context.Context, o audit.Actor, id uuid.UUID) err
 	return err
 }
 
-// parking is the place of a parked event in the order in which Retry reads the events. The index
-// outbox_parked has the order of the times. Events of one time are sorted by their ids.
+// parking is the sort key of a parked event in Retry: the time of its parking, then its id. The index
+// outbox_parked has the time only, so Postgres sorts the events of one time by their ids.
 type parking struct {
 	At time.Time
 	ID uuid.UUID
