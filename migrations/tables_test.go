@@ -4,6 +4,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -26,11 +27,11 @@ func TestGenerated(t *testing.T) {
 	var page strings.Builder
 	page.WriteString(tablesHead)
 	services := []migrations.Service{migrations.Video, migrations.Catalog}
-	page.WriteString("\n| table or view | |\n| --- | --- |\n")
+	page.WriteString("\n| table or view | | how many rows, and who deletes them |\n| --- | --- | --- |\n")
 	for _, s := range services {
 		for _, r := range c.relations(s) {
-			first, _, _ := strings.Cut(r.Comment, ". ")
-			fmt.Fprintf(&page, "| [`%s`](#%s) | %s |\n", r.name(), r.anchor(), strings.TrimSuffix(first, "."))
+			first, rest, _ := strings.Cut(r.Comment, ". ")
+			fmt.Fprintf(&page, "| [`%s`](#%s) | %s | %s |\n", r.name(), r.anchor(), strings.TrimSuffix(first, "."), rows(rest))
 		}
 	}
 	written := map[string]relation{}
@@ -70,6 +71,20 @@ func TestEverythingHasAComment(t *testing.T) {
 			t.Errorf("a migration has to say COMMENT ON %s IS '…'", missing)
 		}
 	}
+}
+
+// ofRows matches the sentences of a table's comment, behind its first one, about the number of rows and their deletion.
+var ofRows = regexp.MustCompile(`\b(?:[Dd]elete[sd]?|stays?|[Uu]p to|[Oo]ne row)\b`)
+
+// rows returns the sentences of comment that ofRows matches.
+func rows(comment string) string {
+	var found []string
+	for sentence := range strings.SplitSeq(strings.TrimSuffix(comment, "."), ". ") {
+		if ofRows.MatchString(sentence) {
+			found = append(found, sentence+".")
+		}
+	}
+	return strings.Join(found, " ")
 }
 
 const tablesHead = `# Tables

@@ -50,6 +50,7 @@ SELECT o.*
      AND b.published_at IS NULL
      AND (b.xact < (SELECT xact FROM low) OR b.xact >= (SELECT until FROM low)) AND b.xact <> ALL(ARRAY(SELECT xact FROM open))
    ORDER BY b.version) o;
+COMMENT ON TABLE outbox IS 'The events of the service. A row is written in the transaction of its change. A relay publishes the event, and deletes the row after the retention. The newest published row of each aggregate stays, without its payload.';
 
 -- +goose Down
 SET LOCAL lock_timeout = '1500ms';
