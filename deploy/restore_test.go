@@ -21,7 +21,7 @@ import (
 func TestMain(m *testing.M) { pairtest.Main(m) }
 
 // restoreBlock finds the commands of the README that this file runs.
-var restoreBlock = regexp.MustCompile("(?s)<!-- tested: deploy/restore_test.go (\\w+) -->\n```sh\n(.*?)```")
+var restoreBlock = regexp.MustCompile("(?s)<!-- tested: deploy/restore_test.go (\\w+) -->\n *```sh\n(.*?)```")
 
 // A restoration is a damaged read model, a copy of it from before the damage, and a
 // person who runs the README's commands.

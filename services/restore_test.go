@@ -21,7 +21,7 @@ import (
 
 // restoreBlock finds the commands for a restore of one schema in the module's README,
 // which deploy/restore_test.go tests.
-var restoreBlock = regexp.MustCompile("(?s)<!-- tested: deploy/restore_test.go restore -->\n```sh\n(.*?)```")
+var restoreBlock = regexp.MustCompile("(?s)<!-- tested: deploy/restore_test.go restore -->\n *```sh\n(.*?)```")
 
 // backup is a copy of the database as it was at one time.
 type backup struct{ url, bin, dir string }

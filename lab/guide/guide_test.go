@@ -4,12 +4,14 @@ package guide_test
 import (
 	"cmp"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"os/exec"
 	"path"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"example.com/lockstep/cmd/fork/guide"
@@ -53,6 +55,38 @@ func TestChangeGuide(t *testing.T) {
 				c.vet(t)
 			}
 		})
+	}
+}
+
+// TestTheSizeOfAChangeIsCounted compares the number of edits that a chapter begins with, and that of its files, with its blocks.
+func TestTheSizeOfAChangeIsCounted(t *testing.T) {
+	t.Parallel()
+	root, _ := repository(t)
+	chapters, err := guide.Read(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	chapter, err := guide.Find(chapters, "Add a field")
+	if err != nil {
+		t.Fatal(err)
+	}
+	places, testPlaces, files, testFiles := 0, 0, map[string]bool{}, map[string]bool{}
+	for _, s := range chapter.Steps {
+		if len(s.Edits) == 0 {
+			continue
+		}
+		places, files[s.File] = places+len(s.Edits), true
+		if strings.HasSuffix(s.File, "_test.go") {
+			testPlaces, testFiles[s.File] = testPlaces+len(s.Edits), true
+		}
+	}
+	text, err := os.ReadFile(filepath.Join(root, filepath.FromSlash(guide.Document)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := fmt.Sprintf("%d places in %d files by hand, of which %d places in %d files are tests", places, len(files), testPlaces, len(testFiles))
+	if !strings.Contains(string(text), want) {
+		t.Errorf("%s does not say %q of the chapter %s", guide.Document, want, chapter.Title)
 	}
 }
 
