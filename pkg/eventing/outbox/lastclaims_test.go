@@ -103,6 +103,7 @@ func TestTheLastClaimsHaveTheEventBehindASettledOne(t *testing.T) {
 		return send(ctx)
 	})
 	r = b.newRelay(t)
+	r.lastFor, r.drainFor = patience, patience
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- r.Run(ctx) }()

@@ -69,8 +69,8 @@ type Relay struct {
 	metrics   *metrics
 	// token identifies this relay on its leases.
 	token string
-	// drainFor and settleFor are drainTime and settleTime, except in tests.
-	drainFor, settleFor time.Duration
+	// lastFor, drainFor and settleFor are lastTime, drainTime and settleTime, except in tests.
+	lastFor, drainFor, settleFor time.Duration
 
 	inFlight     *inFlight
 	followUps    *followUps
@@ -108,6 +108,7 @@ func NewRelay(
 		log:        own,
 		heartbeat:  heartbeat,
 		token:      uuid.NewString(),
+		lastFor:    lastTime,
 		drainFor:   drainTime,
 		settleFor:  settleTime,
 		inFlight:   newInFlight(),
@@ -157,7 +158,7 @@ func (r *Relay) Run(ctx context.Context) error {
 	}
 	flying, land := outlive(ctx, r.drainFor)
 	defer land()
-	last, over := outlive(ctx, min(lastTime, r.drainFor))
+	last, over := outlive(ctx, min(r.lastFor, r.drainFor))
 	defer over()
 	closing, closed := outlive(ctx, r.drainFor+r.settleFor)
 	defer closed()
