@@ -36,7 +36,8 @@ func EachStatement(t *testing.T, test func(*testing.T, *Interruption)) {
 		t.Run(fmt.Sprintf("statement %d of %d", n, first.sent), func(t *testing.T) {
 			t.Parallel()
 			i := &Interruption{t: t, at: n}
-			if test(t, i); !i.End() {
+			test(t, i)
+			if !i.End() {
 				t.Errorf("the operation has sent %d statements, so that none was interrupted", i.sent)
 			}
 		})
@@ -114,7 +115,8 @@ func (i *Interruption) send(conn *pgx.Conn) {
 	if !i.counting {
 		return
 	}
-	if i.sent++; i.sent != i.at {
+	i.sent++
+	if i.sent != i.at {
 		return
 	}
 	i.happened = true
