@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"strconv"
 
 	"example.com/lockstep/pkg/eventing/operator/audit"
 	"example.com/lockstep/pkg/eventing/operator/backlog"
@@ -28,8 +29,12 @@ func showEpochs(ctx context.Context, s *invocation) error {
 }
 
 func bumpEpoch(ctx context.Context, s *invocation) error {
-	var after int64
-	s.flags.Int64Var(&after, "after", 0, "")
+	var after *int64 // a pointer, because 0 is an epoch that does not exist, and must be refused
+	s.flags.Func("after", "", func(text string) error {
+		n, err := strconv.ParseInt(text, 10, 64)
+		after = &n
+		return err
+	})
 	s.confirmFlags()
 	b, err := s.backlog(ctx)
 	if err != nil {
@@ -44,9 +49,10 @@ func bumpEpoch(ctx context.Context, s *invocation) error {
 		DryRun bool  `json:"dry_run"`
 		Before int64 `json:"epoch_before"`
 		Epoch  int64 `json:"epoch"`
-	}{!s.yes, cmp.Or(after, present.Epoch), present.Epoch}
-	if after != 0 {
-		begun, err := backlog.After(epochs, after)
+	}{!s.yes, present.Epoch, present.Epoch}
+	if after != nil {
+		result.Before = *after
+		begun, err := backlog.After(epochs, *after)
 		if err != nil {
 			return err
 		}
@@ -56,7 +62,7 @@ func bumpEpoch(ctx context.Context, s *invocation) error {
 			})
 		}
 		begin = func(ctx context.Context, o audit.Actor) (backlog.Epoch, error) {
-			return b.BeginEpochAfter(ctx, o, after)
+			return b.BeginEpochAfter(ctx, o, *after)
 		}
 	}
 	s.planf("The epoch is %d, since %s. A new one puts every later version above all of before, and cannot be taken back. "+

@@ -70,7 +70,7 @@ func TestARepeatedBumpBeginsOneEpoch(t *testing.T) {
 		t.Errorf("epochs:\n%s", stdout)
 	}
 	b.run(t, 0, "epoch bump --yes --why restored")
-	for _, after := range []string{"1", "7", "-1"} { // two epochs ago, and none
+	for _, after := range []string{"1", "7", "-1", "0"} { // two epochs ago, and none
 		if _, stderr := b.run(t, 1, "epoch bump --yes --why restored --after "+after); !strings.Contains(stderr, "another present epoch") {
 			t.Errorf("after %s: %q", after, stderr)
 		}

@@ -13,8 +13,8 @@ import (
 
 // EachStatement runs a test of an operation again and again. In the first run no statement is interrupted. Then
 // there is a run for each statement that the first run has sent, in which Postgres ends the session that is about
-// to send this statement. BEGIN, COMMIT and a batch count as one statement each. Without LOCKSTEP_FULL there are ten
-// of these runs at most, spread over the statements.
+// to send this statement. Such a run fails if the operation ends before that statement. BEGIN, COMMIT and a batch
+// count as one statement each. Without LOCKSTEP_FULL there are ten of these runs at most, spread over the statements.
 //
 // The test makes its own database. It gives the operation a pool whose tracer is the Interruption, such as that of
 // Pool, and calls Begin and End around the operation.
@@ -35,7 +35,11 @@ func EachStatement(t *testing.T, test func(*testing.T, *Interruption)) {
 	for n := 1; n <= first.sent; n += every {
 		t.Run(fmt.Sprintf("statement %d of %d", n, first.sent), func(t *testing.T) {
 			t.Parallel()
-			test(t, &Interruption{t: t, at: n})
+			i := &Interruption{t: t, at: n}
+			test(t, i)
+			if !i.End() {
+				t.Errorf("the operation has sent %d statements, so that none was interrupted", i.sent)
+			}
 		})
 	}
 }

@@ -208,11 +208,11 @@ func (w *watch) check(ctx context.Context, c reconcile.Checker, from string) err
 	return saveCheck(ctx, w.db, seen.kind, w.holder, "", 0)
 }
 
-// rate returns how many rows a second a check of so many rows compares. At this rate the check ends within half of the
-// interval, as far as maxCheckRate allows.
+// rate returns how many rows a second a check of so many rows compares. One instance may make the checks of all types, one
+// after the other. At this rate they end within half of the interval, as far as maxCheckRate allows.
 func (w *watch) rate(rows int64) int {
-	half := max(w.interval/2, time.Second)
-	return int(min(max(checkRate, float64(rows)/half.Seconds()), maxCheckRate))
+	share := max(w.interval/2/time.Duration(max(len(w.checks), 1)), time.Second)
+	return int(min(max(checkRate, float64(rows)/share.Seconds()), maxCheckRate))
 }
 
 // watched is the reconcile.Observer of one check.

@@ -63,6 +63,10 @@ func TestALargeTableIsCheckedFaster(t *testing.T) {
 			t.Errorf("%d rows are compared at %d a second, want %d", rows, got, want)
 		}
 	}
+	w.checks = make([]reconcile.Checker, 3)
+	if got := w.rate(43_200_000); got != 3*checkRate {
+		t.Errorf("one of three types, which are compared one after the other, has %d rows a second", got)
+	}
 	if got := (&watch{}).rate(0); got != checkRate {
 		t.Errorf("without an interval: %d rows a second", got)
 	}

@@ -151,7 +151,7 @@ type toClaim struct {
 }
 
 // take returns the input of a claim of new events that leaves out the types in paused. It has up to n
-// published versions, the oldest first. The caller ends the claim with claimed or giveBack. Until then the
+// published versions, the oldest first. The caller ends the claim with claimEnded or giveBack. Until then the
 // relay's low covers the events that the claim looks for.
 func (f *followUps) take(n int, paused ...string) toClaim {
 	f.mu.Lock()

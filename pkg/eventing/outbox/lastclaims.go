@@ -11,8 +11,8 @@ const lastTime = time.Second
 
 // lastClaims claims the new events that were committed before Run's context ended, and the events behind those that are published
 // meanwhile. Without it such an event would wait for another relay, or for the next process. lastClaims ends when a claim has left no
-// event in flight, when last ends, or with the first failure: then other relays find the events by this relay's low. The claims are
-// like all others, so at each moment the low covers their events.
+// event in flight, when last ends, when the relay has no room for a claim, or with the first failure: then other relays find the
+// events by this relay's low. The claims are like all others, so at each moment the low covers their events.
 func (r *Relay) lastClaims(last, flying context.Context, claimed chan<- *leasedBatch) {
 	var s claimSchedule
 	for last.Err() == nil && r.failures.Load() == 0 && r.followUps.due().registered {
@@ -21,13 +21,27 @@ func (r *Relay) lastClaims(last, flying context.Context, claimed chan<- *leasedB
 		if len(paused) == len(r.pauses) || !r.inFlight.reserve(byClaim) {
 			return
 		}
-		if err := r.claimWithin(flying, &s, paused, claimed); err != nil || r.inFlight.total() == 0 {
+		if err := r.claimWithin(flying, &s, paused, claimed); err != nil || !r.mayClaimMore(last) {
 			return
+		}
+	}
+}
+
+// mayClaimMore waits until there may be more events for the last claims, and returns true. It returns false if no event is in
+// flight, or if last has ended.
+func (r *Relay) mayClaimMore(last context.Context) bool {
+	for {
+		// The settler signals wakeClaims before it removes the batch. So without an event in flight, a signal shows that a batch was
+		// settled after the last claim had begun. That claim cannot have the events behind the batch.
+		if r.inFlight.total() == 0 && len(r.followUps.wakeClaims) == 0 {
+			return false
 		}
 		select {
 		case <-r.followUps.wakeClaims:
-		case <-r.inFlight.room[byClaim]:
+			return true
+		case <-r.inFlight.room[byClaim]: // a batch may be gone; the claim itself has signalled room, too, so this is no reason to claim
 		case <-last.Done():
+			return false
 		}
 	}
 }

@@ -69,8 +69,8 @@ type Relay struct {
 	metrics   *metrics
 	// token identifies this relay on its leases.
 	token string
-	// drainFor and settleFor are drainTime and settleTime, except in tests.
-	drainFor, settleFor time.Duration
+	// lastFor, drainFor and settleFor are lastTime, drainTime and settleTime, except in tests.
+	lastFor, drainFor, settleFor time.Duration
 
 	inFlight     *inFlight
 	followUps    *followUps
@@ -108,6 +108,7 @@ func NewRelay(
 		log:        own,
 		heartbeat:  heartbeat,
 		token:      uuid.NewString(),
+		lastFor:    lastTime,
 		drainFor:   drainTime,
 		settleFor:  settleTime,
 		inFlight:   newInFlight(),
@@ -140,11 +141,10 @@ func (r *Relay) Wake() {
 func (r *Relay) onNotify(notify.Notification) { signal(r.wakeups) }
 
 // Run relays events until ctx ends. For a second more it claims and publishes the events that were committed before
-// (see lastClaims), unless they are due retries, or events that scans or turns would find. Publishes in flight have up to three
-// seconds to finish. After that Run has up to 0.8 seconds to write the results and to hand back its leases. Then Run
-// returns nil. Other events are left to another relay, or to that of the next process. So the caller ends ctx after its last
-// transaction. Run keeps these limits even if the database hangs. A Relay can run
-// only once.
+// (see lastClaims), unless they are due retries, or events that scans or turns would find, or the relay is full. Publishes
+// in flight have up to three seconds to finish. After that Run has up to 0.8 seconds to write the results and to hand back
+// its leases. Then Run returns nil. Other events are left to another relay, or to that of the next process. So the caller
+// ends ctx after its last transaction. Run keeps these limits even if the database hangs. A Relay can run only once.
 //
 // If a topic is not named in full, Run returns an error at once. The broker would refuse each event of its
 // type by itself, and the relay would park them.
@@ -158,7 +158,7 @@ func (r *Relay) Run(ctx context.Context) error {
 	}
 	flying, land := outlive(ctx, r.drainFor)
 	defer land()
-	last, over := outlive(ctx, min(lastTime, r.drainFor))
+	last, over := outlive(ctx, min(r.lastFor, r.drainFor))
 	defer over()
 	closing, closed := outlive(ctx, r.drainFor+r.settleFor)
 	defer closed()

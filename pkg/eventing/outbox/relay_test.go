@@ -127,6 +127,7 @@ func TestTheLastClaims(t *testing.T) {
 		return send(ctx)
 	})
 	r := b.newRelay(t)
+	r.lastFor, r.drainFor = patience, patience
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- r.Run(ctx) }()

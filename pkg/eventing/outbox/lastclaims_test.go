@@ -1,0 +1,120 @@
+package outbox
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"google.golang.org/grpc/status"
+)
+
+// claimTracer calls claimed after each answer to a claim of new events.
+type claimTracer struct{ claimed func() }
+
+type isClaim struct{}
+
+func (claimTracer) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
+	return ctx
+}
+
+func (claimTracer) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+
+func (claimTracer) TraceBatchStart(ctx context.Context, _ *pgx.Conn, b pgx.TraceBatchStartData) context.Context {
+	return context.WithValue(ctx, isClaim{}, slices.ContainsFunc(b.Batch.QueuedQueries, func(q *pgx.QueuedQuery) bool {
+		return strings.Contains(q.SQL, "WITH fresh AS MATERIALIZED")
+	}))
+}
+
+func (claimTracer) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) {}
+
+func (c claimTracer) TraceBatchEnd(ctx context.Context, _ *pgx.Conn, _ pgx.TraceBatchEndData) {
+	if claim, _ := ctx.Value(isClaim{}).(bool); claim {
+		c.claimed()
+	}
+}
+
+// traceClaims gives the relays a pool that calls claimed.
+func (b *bench) traceClaims(t *testing.T, claimed func()) {
+	t.Helper()
+	cfg := b.db.Config().Copy()
+	cfg.ConnConfig.Tracer = claimTracer{claimed}
+	db, err := pgxpool.NewWithConfig(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(db.Close)
+	b.relayDB = db
+}
+
+// The publish of one event hangs. A relay that ends has nothing to claim until that publish ends.
+func TestTheLastClaimsWaitForResults(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	var claims atomic.Int64
+	b.traceClaims(t, func() { claims.Add(1) })
+	b.append(t, "a", 1, 1)
+	inFlight := make(chan struct{}, 1)
+	b.setFault(func(ctx context.Context, _ *pubsubpb.PublishRequest, _ func(context.Context) error) error {
+		inFlight <- struct{}{}
+		<-ctx.Done()
+		return status.FromContextError(ctx.Err()).Err()
+	})
+	r := b.newRelay(t)
+	r.drainFor, r.settleFor = drainTime/10, patience
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- r.Run(ctx) }()
+	<-inFlight
+	before := claims.Load()
+	cancel()
+	if err := <-ended; err != nil {
+		t.Fatal(err)
+	}
+	if n := claims.Load() - before; n < 1 || n > 4 {
+		t.Errorf("%d claims while nothing was published", n)
+	}
+}
+
+// The first of the last claims begins before the settlement of version 1, and its answer arrives after it. So the claim cannot
+// have version 2, and no event is in flight when it has ended.
+func TestTheLastClaimsHaveTheEventBehindASettledOne(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	inFlight, goOn := make(chan struct{}), make(chan struct{})
+	var r *Relay
+	var ending, held atomic.Bool
+	b.traceClaims(t, func() {
+		if ending.Load() && held.CompareAndSwap(false, true) {
+			close(goOn)
+			b.poll(t, func() bool { return r.inFlight.total() == 0 }, "version 1 is not settled")
+		}
+	})
+	b.append(t, "a", 1, 1)
+	b.setFault(func(ctx context.Context, req *pubsubpb.PublishRequest, send func(context.Context) error) error {
+		if string(req.Messages[0].Data) == "1" {
+			close(inFlight)
+			<-goOn
+		}
+		return send(ctx)
+	})
+	r = b.newRelay(t)
+	r.lastFor, r.drainFor = patience, patience
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- r.Run(ctx) }()
+	<-inFlight
+	b.append(t, "a", 2, 2)
+	ending.Store(true)
+	cancel()
+	if err := <-ended; err != nil {
+		t.Fatal(err)
+	}
+	if n := b.count(t, unpublished); n != 0 || !held.Load() {
+		t.Errorf("%d events are left to another relay", n)
+	}
+}
