@@ -374,6 +374,26 @@ func TestSendableLooksPastParkedAggregates(t *testing.T) {
 	sendable(true)
 }
 
+// A dump has brought the event, from a cluster that has had more transactions than this one.
+func TestSendableHasRestoredEvents(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	now, err := b.backlog.Moment(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.exec(t, `
+		INSERT INTO outbox (id, aggregate_type, aggregate_id, event_type, version, payload, xact)
+		VALUES (gen_random_uuid(), 'video', 'a', 'VideoCreated', 1, '', '9000000000001')`)
+	b.exec(t, `UPDATE outbox_relays SET low = '9000000000000:9000000000000:'`)
+	for _, want := range []bool{true, false} {
+		if got, err := b.backlog.Sendable(t.Context(), now); err != nil || got != want {
+			t.Errorf("sendable %t, %v, want %t", got, err, want)
+		}
+		b.exec(t, `UPDATE outbox SET parked_at = now()`)
+	}
+}
+
 // TestSendableLeavesLaterEventsOut has one transaction that began before the moment and commits
 // after it, and many that begin after it.
 func TestSendableLeavesLaterEventsOut(t *testing.T) {

@@ -121,12 +121,17 @@ func (b *Backlog) Moment(ctx context.Context) (now Moment, err error) {
 // the end of a backlog needs until: under steady writes there is always a later event.
 //
 // A snapshot decides whether an event was committed before until, because the id and the time of an event
-// are from before its commit. The first condition on xact spares the index scan the later events.
+// are from before its commit. The first condition on xact spares the index scan the later events. An event that a
+// dump has brought from another cluster may have a transaction that this cluster has not reached. No snapshot
+// has seen this transaction, so Sendable counts the event whenever it was restored.
 func (b *Backlog) Sendable(ctx context.Context, until Moment) (yes bool, err error) {
+	const sendable = `o.parked_at IS NULL AND NOT ` + behindParked
 	err = b.db.Statement("look for events to publish", `
 		SELECT EXISTS (
 		       SELECT FROM outbox_pending o
 		        WHERE o.xact < pg_snapshot_xmax($1::text::pg_snapshot) AND pg_visible_in_snapshot(o.xact, $1::text::pg_snapshot)
-		          AND o.parked_at IS NULL AND NOT `+behindParked+`)`, string(until)).Scan(ctx, &yes)
+		          AND `+sendable+`)
+		    OR EXISTS (SELECT FROM outbox_pending o WHERE o.xact >= pg_snapshot_xmax(pg_current_snapshot()) AND `+sendable+`)`,
+		string(until)).Scan(ctx, &yes)
 	return yes, err
 }

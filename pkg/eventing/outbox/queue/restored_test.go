@@ -1,6 +1,7 @@
 package queue_test
 
 import (
+	"context"
 	"testing"
 
 	"example.com/lockstep/internal/pgtest"
@@ -46,5 +47,38 @@ func TestTheBacklogPassesThePublishedRowsOfAnotherCluster(t *testing.T) {
 		if n := b.read(t) - start; n > low.pages {
 			t.Errorf("low %s: the backlog and the view were read in %d pages", low.snapshot, n)
 		}
+	}
+}
+
+// The dump has brought the lows of the relays, too. They hold for the restored events until a relay of this cluster begins.
+func TestTheViewHasRestoredEventsBeforeARelayBegins(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	b.exec(t, `
+		INSERT INTO outbox (id, aggregate_type, aggregate_id, event_type, version, payload, xact, published_at)
+		SELECT gen_random_uuid(), 'video', v::text, 'VideoUpdated', 1, '', (9000000000000 + v)::text::xid8, CASE WHEN v <= 100 THEN now() END
+		  FROM generate_series(1, 103) v`)
+	b.exec(t, `UPDATE outbox_relays SET low = '9000000000101:9000000000101:'`)
+	if n := b.count(t, `SELECT count(*) FROM outbox_pending`); n != 3 {
+		t.Errorf("%d events in the view, want the 3 that are not published", n)
+	}
+}
+
+func TestTheViewHasTheEventsOfItsOwnTransaction(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	b.exec(t, `UPDATE outbox_relays SET low = pg_current_snapshot()`)
+	tx, err := b.db.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
+	var n int
+	const insert = `INSERT INTO outbox (id, aggregate_type, aggregate_id, event_type, version, payload) VALUES (gen_random_uuid(), 'video', 'a', 'VideoUpdated', 1, '')`
+	if _, err := tx.Exec(t.Context(), insert); err != nil {
+		t.Fatal(err)
+	}
+	if err := tx.QueryRow(t.Context(), `SELECT count(*) FROM outbox_pending`).Scan(&n); err != nil || n != 1 {
+		t.Errorf("%d events in the view, want 1: %v", n, err)
 	}
 }
