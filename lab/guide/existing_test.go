@@ -30,7 +30,7 @@ import (
 // existing is the chapter of the library alone.
 const existing = "docs/library.md"
 
-// TestAnExistingService follows that chapter in a copy of the repository, and rolls both services out beside the
+// TestAnExistingService follows that chapter in a copy of the repository, and rolls both services out next to the
 // programs from before.
 //
 // Each change of an order prints one label, in the order of the changes. orders is killed with events that are
