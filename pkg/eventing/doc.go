@@ -71,7 +71,7 @@
 // prober.go), the events that a claim does not see (scanner.go, heartbeat.go), and the work that one
 // goroutine leaves for another (followups.go). In inbox the subjects are the causes of errors
 // (fault.go), the rows of failed events (store.go), crash loops (crashloop.go), events of a newer
-// release (unknown.go), and streams with their budget (stream.go, pulls.go, budget.go). Each other
+// release (unknown.go), and streams with their budget (stream.go, openstreams.go, budget.go). Each other
 // package can be read by itself.
 //
 // # Examples

@@ -35,12 +35,12 @@ import (
 // [Consumer.Run] fails if the connection lacks the option. Over one connection with Streams, a
 // subscription can have only one consumer.
 type Streams struct {
-	mu   sync.Mutex
-	pull map[string]*pulls
+	mu             sync.Mutex
+	bySubscription map[string]*openStreams
 }
 
 // NewStreams returns the streams of a future connection.
-func NewStreams() *Streams { return &Streams{pull: map[string]*pulls{}} }
+func NewStreams() *Streams { return &Streams{bySubscription: map[string]*openStreams{}} }
 
 // DialOption returns the option for dialing the client's connection.
 func (s *Streams) DialOption() grpc.DialOption { return grpc.WithChainStreamInterceptor(s.intercept) }
@@ -53,14 +53,14 @@ func (s *Streams) enter(subscription string, b *budget) (leave func(), err error
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.pull[subscription] != nil {
+	if s.bySubscription[subscription] != nil {
 		return nil, fmt.Errorf("two consumers of %s on one connection", subscription)
 	}
-	s.pull[subscription] = &pulls{budget: b, open: map[*pull]struct{}{}, since: time.Now()}
+	s.bySubscription[subscription] = &openStreams{budget: b, open: map[*openStream]struct{}{}, since: time.Now()}
 	return func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		delete(s.pull, subscription)
+		delete(s.bySubscription, subscription)
 	}, nil
 }
 
@@ -91,13 +91,13 @@ func (s *Streams) check(client *vkit.SubscriptionAdminClient) error {
 
 // of returns the streams of a subscription's consumer. It returns nil if there is no consumer, or
 // if s is nil.
-func (s *Streams) of(subscription string) *pulls {
+func (s *Streams) of(subscription string) *openStreams {
 	if s == nil {
 		return nil
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.pull[subscription]
+	return s.bySubscription[subscription]
 }
 
 func (s *Streams) intercept(
@@ -116,11 +116,11 @@ func (s *Streams) intercept(
 		cancel(err)
 		return nil, err
 	}
-	return &pull{ClientStream: stream, streams: s, client: ctx, ctx: own, cancel: cancel}, nil
+	return &openStream{ClientStream: stream, streams: s, client: ctx, ctx: own, cancel: cancel}, nil
 }
 
-// pull is one StreamingPull.
-type pull struct {
+// openStream is one StreamingPull.
+type openStream struct {
 	grpc.ClientStream
 
 	streams *Streams
@@ -131,9 +131,9 @@ type pull struct {
 	ctx    context.Context //nolint:containedctx // it ends with the stream that it belongs to
 	cancel context.CancelCauseFunc
 
-	mu     sync.Mutex // held by requests and by the half-close
-	of     *pulls     // the streams of the stream's consumer; nil before the first request
-	closed bool       // no request goes to the broker any more
+	mu     sync.Mutex   // held by requests and by the half-close
+	of     *openStreams // the streams of the stream's consumer; nil before the first request
+	closed bool         // no request goes to the broker any more
 }
 
 var errMoreRoom = errors.New("there is more room than the stream was opened for")
@@ -147,40 +147,40 @@ const endTime = 10 * time.Second
 //
 // After the half-close SendMsg drops the client's keep-alives, because an error would make the
 // client cancel the stream.
-func (p *pull) SendMsg(m any) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.closed {
+func (o *openStream) SendMsg(m any) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.closed {
 		return nil
 	}
 	request, ok := m.(*pubsubpb.StreamingPullRequest)
 	if !ok || request.GetSubscription() == "" {
-		return p.ClientStream.SendMsg(m)
+		return o.ClientStream.SendMsg(m)
 	}
-	of := p.streams.of(request.GetSubscription())
+	of := o.streams.of(request.GetSubscription())
 	if of == nil {
-		return p.ClientStream.SendMsg(m)
+		return o.ClientStream.SendMsg(m)
 	}
-	p.of = of
-	if !of.add(p) {
-		p.closed = true // without a request the broker sends nothing
+	o.of = of
+	if !of.add(o) {
+		o.closed = true // without a request the broker sends nothing
 		return nil
 	}
 	b, room := of.budget, of.budget.room()
 	request.MaxOutstandingMessages = min(request.GetMaxOutstandingMessages(), max(1, room.messages))
 	request.MaxOutstandingBytes = min(request.GetMaxOutstandingBytes(), onTheWire(room.bytes))
 	if most := b.limit.part(3, 4); !room.covers(most) {
-		go p.widen(b, room, most)
+		go o.widen(b, room, most)
 	}
-	return p.ClientStream.SendMsg(request)
+	return o.ClientStream.SendMsg(request)
 }
 
 // CloseSend half-closes the stream.
-func (p *pull) CloseSend() error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.closed = true
-	return p.ClientStream.CloseSend()
+func (o *openStream) CloseSend() error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.closed = true
+	return o.ClientStream.CloseSend()
 }
 
 // widen ends the stream when there is room for twice the load room, for which the stream was
@@ -190,19 +190,19 @@ func (p *pull) CloseSend() error {
 // widen half-closes the stream, because the server ends a half-closed stream after the messages
 // that it has sent. A cancel would lose the messages on their way. Each would come again when its
 // lease ends, after leaseTime, and its delivery count would be one higher.
-func (p *pull) widen(b *budget, room, most load) {
+func (o *openStream) widen(b *budget, room, most load) {
 	least, twice := b.limit.part(1, 16), room.plus(room)
 	enough := load{
 		min(max(twice.messages, least.messages), most.messages), min(max(twice.bytes, least.bytes), most.bytes),
 	}
-	if err := b.wait(p.ctx, enough); err != nil {
+	if err := b.wait(o.ctx, enough); err != nil {
 		return
 	}
-	_ = p.CloseSend() // the error of a broken stream does not matter
+	_ = o.CloseSend() // the error of a broken stream does not matter
 	select {
-	case <-p.ctx.Done():
+	case <-o.ctx.Done():
 	case <-time.After(endTime):
-		p.cancel(errMoreRoom)
+		o.cancel(errMoreRoom)
 	}
 }
 
@@ -212,26 +212,26 @@ func (p *pull) widen(b *budget, room, most load) {
 // While the consumer ends, RecvMsg does not report the end of a stream until the client gives the
 // stream up. After an error that cannot be retried the client would drop the acks that it has not
 // sent yet.
-func (p *pull) RecvMsg(m any) error {
-	err := p.ClientStream.RecvMsg(m)
+func (o *openStream) RecvMsg(m any) error {
+	err := o.ClientStream.RecvMsg(m)
 	if err == nil {
 		return nil
 	}
-	if p.consumerEnds() {
-		p.cancel(err)
-		<-p.client.Done()
-		return status.FromContextError(p.client.Err()).Err()
+	if o.consumerEnds() {
+		o.cancel(err)
+		<-o.client.Done()
+		return status.FromContextError(o.client.Err()).Err()
 	}
-	if errors.Is(context.Cause(p.ctx), errMoreRoom) {
+	if errors.Is(context.Cause(o.ctx), errMoreRoom) {
 		err = status.Error(codes.Unavailable, errMoreRoom.Error())
 	}
-	p.cancel(err)
+	o.cancel(err)
 	return err
 }
 
-func (p *pull) consumerEnds() bool {
-	p.mu.Lock()
-	of := p.of
-	p.mu.Unlock()
+func (o *openStream) consumerEnds() bool {
+	o.mu.Lock()
+	of := o.of
+	o.mu.Unlock()
 	return of != nil && of.ends()
 }

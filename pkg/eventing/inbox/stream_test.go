@@ -415,15 +415,15 @@ func TestStreamsNeedTheOptionOfTheConnection(t *testing.T) {
 // Once a consumer ends, it opens no stream that brings further messages.
 func TestNoStreamIsOpenedAtTheEnd(t *testing.T) {
 	t.Parallel()
-	p := &pulls{open: map[*pull]struct{}{}}
-	if !p.add(&pull{ctx: t.Context()}) || p.ends() {
+	p := &openStreams{open: map[*openStream]struct{}{}}
+	if !p.add(&openStream{ctx: t.Context()}) || p.ends() {
 		t.Error("no stream is opened before the end")
 	}
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	p = &pulls{open: map[*pull]struct{}{}}
+	p = &openStreams{open: map[*openStream]struct{}{}}
 	p.end()
-	if p.add(&pull{ctx: ended}) || !p.ends() || len(p.open) != 0 {
+	if p.add(&openStream{ctx: ended}) || !p.ends() || len(p.open) != 0 {
 		t.Error("a stream is opened after the end")
 	}
 }
@@ -484,7 +484,7 @@ func TestAGapBetweenStreamsIsNoFailure(t *testing.T) {
 		later()
 		shown("never opened", true)
 		stream, end := context.WithCancel(t.Context())
-		p.add(&pull{ctx: stream})
+		p.add(&openStream{ctx: stream})
 		shown("open", false)
 		later()
 		shown("open for long", false)

@@ -70,7 +70,7 @@ func newMetrics(subscription string, inHand *budget, waiting *blockedAggregates)
 		o.ObserveInt64(messages, l.messages, m.subscription)
 		o.ObserveInt64(bytes, l.bytes, m.subscription)
 		o.ObserveInt64(failing, m.inARow.Load(), m.subscription)
-		o.ObserveInt64(pull, m.pulls(), m.subscription)
+		o.ObserveInt64(pull, m.pullFailures(), m.subscription)
 		return nil
 	}, open, blocked, messages, bytes, failing, pull)
 	return &m
@@ -84,16 +84,16 @@ func (m *metrics) pullFailing(tries int) { m.notPulled.Store(int64(tries)) }
 // open for some seconds, for example because the broker is away. While the count is above 0, the consumer
 // applies no event, or receives no new event.
 func (c *Consumer) FailuresInARow() int64 {
-	failures := max(c.metrics.inARow.Load(), c.metrics.pulls())
+	failures := max(c.metrics.inARow.Load(), c.metrics.pullFailures())
 	if p := c.options.Streams.of(c.subscriber.String()); p != nil && p.isAway() {
 		failures = max(1, failures)
 	}
 	return failures
 }
 
-// pulls returns the number of pulls in a row that the broker has refused. While the subscription has no
+// pullFailures returns the number of pulls in a row that the broker has refused. While the subscription has no
 // topic, the number is at least 1.
-func (m *metrics) pulls() int64 {
+func (m *metrics) pullFailures() int64 {
 	if m.noTopic.Load() {
 		return max(1, m.notPulled.Load())
 	}

@@ -34,7 +34,7 @@ func TestASubscriptionWithoutATopicIsToldOf(t *testing.T) {
 	c := NewConsumer(b.db, b.client, subscription, b.handler(decode), slog.New(said), func() {}, Options{Streams: b.streams})
 	shown := func(want int64) {
 		t.Helper()
-		if got := c.metrics.pulls(); got != want {
+		if got := c.metrics.pullFailures(); got != want {
 			t.Errorf("%d failed pulls are shown, want %d", got, want)
 		}
 	}

@@ -37,8 +37,8 @@ func (c *Consumer) pull(ctx context.Context, deliver func(context.Context, *pubs
 	watch.Go(func() { c.watchTopic(watching) })
 	defer watch.Wait()
 	defer stopWatching()
-	pulls := c.options.Streams.of(c.subscriber.String())
-	if pulls == nil {
+	streams := c.options.Streams.of(c.subscriber.String())
+	if streams == nil {
 		return c.subscriber.Receive(ctx, deliver)
 	}
 	receiving, stop := context.WithCancel(context.WithoutCancel(ctx))
@@ -48,7 +48,7 @@ func (c *Consumer) pull(ctx context.Context, deliver func(context.Context, *pubs
 		defer close(ended)
 		select {
 		case <-ctx.Done():
-			pulls.end()
+			streams.end()
 			backoff.Sleep(receiving, receiptTime, nil)
 			stop()
 		case <-receiving.Done():
@@ -64,44 +64,44 @@ func (c *Consumer) pull(ctx context.Context, deliver func(context.Context, *pubs
 	})
 }
 
-// pulls are the open streams of one consumer.
-type pulls struct {
+// openStreams are the open streams of one consumer.
+type openStreams struct {
 	budget *budget
 
 	mu    sync.Mutex
 	ended bool // no stream that brings messages is opened any more
-	open  map[*pull]struct{}
+	open  map[*openStream]struct{}
 	since time.Time // when the last stream has ended, or the consumer has begun
 }
 
-func (p *pulls) ends() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.ended
+func (o *openStreams) ends() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.ended
 }
 
 // isAway reports whether no stream has been open for gapTime. While the broker is away, the client waits
 // for a connection before it opens a stream.
-func (p *pulls) isAway() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return len(p.open) == 0 && time.Since(p.since) > gapTime
+func (o *openStreams) isAway() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return len(o.open) == 0 && time.Since(o.since) > gapTime
 }
 
 // add adds a stream, and reports whether the stream may be opened. No stream may be opened once the
 // consumer ends.
-func (p *pulls) add(one *pull) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.ended {
+func (o *openStreams) add(one *openStream) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.ended {
 		return false
 	}
-	p.open[one] = struct{}{}
+	o.open[one] = struct{}{}
 	context.AfterFunc(one.ctx, func() {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		delete(p.open, one)
-		p.since = time.Now()
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		delete(o.open, one)
+		o.since = time.Now()
 	})
 	return true
 }
@@ -109,11 +109,11 @@ func (p *pulls) add(one *pull) bool {
 // end half-closes the streams, and returns when the client has read them to their end, or after
 // drainStreams. The client then has every message that the broker has sent, and gets no
 // more.
-func (p *pulls) end() {
-	p.mu.Lock()
-	p.ended = true
-	open := slices.Collect(maps.Keys(p.open))
-	p.mu.Unlock()
+func (o *openStreams) end() {
+	o.mu.Lock()
+	o.ended = true
+	open := slices.Collect(maps.Keys(o.open))
+	o.mu.Unlock()
 	for _, one := range open {
 		// CloseSend waits for a request that is being sent. The error of a broken stream does not matter.
 		go func() { _ = one.CloseSend() }()
