@@ -42,14 +42,11 @@ const (
 	sayAgain = 10 * time.Second
 	// closeTime bounds the closing of a connection after the server has answered.
 	closeTime = 5 * time.Second
-	// lastTime bounds Close. It is short, because a process closes three pools, one after the other. By
-	// then its requests and loops may have used most of the 10 s between SIGTERM and the kill.
-	lastTime = 200 * time.Millisecond
 )
 
 // OpenPool returns a traced pool for requests. The pool returns times in UTC, and connects when it
 // is first used, so a service can start while its database is down. Behind a transaction pooler the
-// url must have default_query_exec_mode=exec. Close the pool after the last use: see [Close].
+// url must have default_query_exec_mode=exec. Close the pool after the last use.
 func OpenPool(ctx context.Context, url string) (*pgxpool.Pool, error) {
 	return newPool(ctx, url, func(cfg *pgxpool.Config) {
 		if !strings.Contains(url, "pool_max_conns") {
@@ -85,23 +82,6 @@ func newPool(ctx context.Context, url string, size func(*pgxpool.Config)) (*pgxp
 	}
 	countWaits(pool)
 	return pool, nil
-}
-
-// Close closes a pool at the end of a process that serves. It does not wait for lost connections. If a
-// statement was given up, pgx opens another connection and cancels the statement on the server, and the
-// pool's Close waits for that for up to 15 seconds. The rest of this work ends with the process. A command
-// for an operator waits with the pool's Close, because the role of its session may have no time limit
-// that would end the statement.
-func Close(pool *pgxpool.Pool) {
-	closed := make(chan struct{})
-	go func() {
-		defer close(closed)
-		pool.Close()
-	}()
-	select {
-	case <-closed:
-	case <-time.After(lastTime):
-	}
 }
 
 var awaitPause = backoff.Policy{Base: 250 * time.Millisecond, Cap: 3 * time.Second}

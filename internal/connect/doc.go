@@ -2,11 +2,11 @@
 //
 // # Postgres
 //
-// A process has a pool for each kind of use, so that no use can take the connections of another:
+// A process has a pool for each kind of use, so that no use can take the connections of another (Pools):
 //
-//	OpenPool     requests                            4, or the URL's pool_max_conns
-//	ReservePool  the loops: relay, consumers, sweep  4
-//	ReservePool  readiness                           1
+//	Requests  requests                            4, or the URL's pool_max_conns
+//	Loops     the loops: relay, consumers, sweep  4
+//	Probe     readiness                           1
 //
 // LISTEN takes one more connection, outside of the pools. In total a process has ten.
 //

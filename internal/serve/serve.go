@@ -41,8 +41,8 @@
 //	requests in flight (shutdownTimeout)        4 s      6 s
 //	relay (drainTime, settleTime of outbox),    3.8 s    9.8 s
 //	or consumer (leaveTime, hookTime of inbox)  3.9 s    9.9 s
-//	three pools (lastTime of connect)           0.6 s    10.5 s
-//	last telemetry (flushTimeout of command)    1 s      11.5 s
+//	pools (closePools of connect)               0.2 s    10.1 s
+//	last telemetry (flushTimeout of command)    1 s      11.1 s
 //
 // The limits of the first three are below 10 s together. So leases and messages are handed back before a
 // kill. If all three need their limits, the kill may come before the last telemetry is sent.

@@ -77,21 +77,11 @@ func Serve(ctx context.Context, cfg Config, lis net.Listener, log *slog.Logger) 
 	if !cfg.EngagementStart.resumes() && cfg.Deployment == "" {
 		return errors.New("-engagement-start needs -deployment outside of Cloud Run: a deployment seeks once")
 	}
-	pool, err := connect.OpenPool(ctx, cfg.DatabaseURL)
+	pools, err := connect.OpenPools(ctx, cfg.DatabaseURL)
 	if err != nil {
 		return err
 	}
-	defer connect.Close(pool)
-	background, err := connect.ReservePool(ctx, cfg.DatabaseURL, connect.LoopConns)
-	if err != nil {
-		return err
-	}
-	defer connect.Close(background)
-	probe, err := connect.ReservePool(ctx, cfg.DatabaseURL, connect.ProbeConns)
-	if err != nil {
-		return err
-	}
-	defer connect.Close(probe)
+	defer pools.Close()
 	streams := inbox.NewStreams()
 	client, err := connect.NewPubSub(ctx, cfg.Project,
 		connect.PubSubOptions{Endpoint: cfg.PubSubEndpoint, Dial: []grpc.DialOption{streams.DialOption()}})
@@ -106,16 +96,16 @@ func Serve(ctx context.Context, cfg Config, lis net.Listener, log *slog.Logger) 
 	defer owner.Close()
 
 	health := serve.NewHealth(log, serve.Check{Name: "database", Run: func(ctx context.Context) error {
-		return migrations.Check(ctx, probe, migrations.Catalog)
+		return migrations.Check(ctx, pools.Probe, migrations.Catalog)
 	}})
 	health.Admin = cfg.Admin
-	waiters := NewWaiters(cmp.Or(cfg.MaxWaiting, MaxWaiting), background, cfg.ListenURL, log)
-	projector := NewProjector(background, owner, waiters, log)
+	waiters := NewWaiters(cmp.Or(cfg.MaxWaiting, MaxWaiting), pools.Loops, cfg.ListenURL, log)
+	projector := NewProjector(pools.Loops, owner, waiters, log)
 	watching := health.Register("waiters")
-	loops := append(cfg.consumers(background, client, streams, newTimed(projector.Handler()), health, log), callers.Run,
+	loops := append(cfg.consumers(pools.Loops, client, streams, newTimed(projector.Handler()), health, log), callers.Run,
 		func(ctx context.Context) error { return waiters.Run(ctx, log, watching) })
 	loops = append(loops, completions(projector, health)...)
-	loops = append(loops, cfg.checks(background, projector, log, health)...)
+	loops = append(loops, cfg.checks(pools.Loops, projector, log, health)...)
 	// fork: leave out
 	watched, err := cfg.livePage(health, log)
 	if err != nil {
@@ -125,7 +115,7 @@ func Serve(ctx context.Context, cfg Config, lis net.Listener, log *slog.Logger) 
 	// fork: go on
 
 	defer context.AfterFunc(ctx, waiters.Drain)()
-	server := cfg.server(NewService(pool, projector), callers, log, health)
+	server := cfg.server(NewService(pools.Requests, projector), callers, log, health)
 	log.InfoContext(ctx, "catalog serves", "addr", lis.Addr().String(), "project", cfg.Project, "owner", cfg.VideoServiceAddr)
 	return server.Run(ctx, lis, loops...)
 }

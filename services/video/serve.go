@@ -55,21 +55,11 @@ func Serve(ctx context.Context, cfg Config, lis net.Listener, log *slog.Logger) 
 	if err != nil {
 		return err
 	}
-	pool, err := connect.OpenPool(ctx, cfg.DatabaseURL)
+	pools, err := connect.OpenPools(ctx, cfg.DatabaseURL)
 	if err != nil {
 		return err
 	}
-	defer connect.Close(pool)
-	background, err := connect.ReservePool(ctx, cfg.DatabaseURL, connect.LoopConns)
-	if err != nil {
-		return err
-	}
-	defer connect.Close(background)
-	probe, err := connect.ReservePool(ctx, cfg.DatabaseURL, connect.ProbeConns)
-	if err != nil {
-		return err
-	}
-	defer connect.Close(probe)
+	defer pools.Close()
 	where := connect.PubSubOptions{Endpoint: cfg.PubSubEndpoint}
 	client, err := connect.NewPubSub(ctx, cfg.Project, where)
 	if err != nil {
@@ -79,16 +69,16 @@ func Serve(ctx context.Context, cfg Config, lis net.Listener, log *slog.Logger) 
 	where.WarnOfOrder(ctx, log)
 
 	health := serve.NewHealth(log, serve.Check{Name: "database", Run: func(ctx context.Context) error {
-		return migrations.Check(ctx, probe, migrations.Video)
+		return migrations.Check(ctx, pools.Probe, migrations.Video)
 	}})
 	health.Admin = cfg.Admin
-	relay := outbox.NewRelay(background, client, Topics(cfg.Project), log, health.Register("relay"),
+	relay := outbox.NewRelay(pools.Loops, client, Topics(cfg.Project), log, health.Register("relay"),
 		outbox.Options{Retention: cfg.Retention, ListenURL: cfg.ListenURL, TenantRate: cfg.TenantRate, Canary: canary.Tenant})
 	health.ShowFailures("relay", relay.FailuresInARow)
 	sweeping := health.Register("idempotency keys")
 	guard := serve.NewGuard(access, callers, cfg.Limits)
 	router, rpc := serve.NewRouter(log, health, guard), serve.NewGRPC(log, guard)
-	newServices(pool, relay).register(router, rpc, log)
+	newServices(pools.Requests, relay).register(router, rpc, log)
 	if cfg.Reflection {
 		rpc.Reflect()
 	}
@@ -96,10 +86,10 @@ func Serve(ctx context.Context, cfg Config, lis net.Listener, log *slog.Logger) 
 
 	log.InfoContext(ctx, "video serves", "addr", lis.Addr().String(), "project", cfg.Project)
 	loops := []func(context.Context) error{callers.Run, relay.Run, func(ctx context.Context) error {
-		return idempotency.Sweep(ctx, background, log, sweeping)
+		return idempotency.Sweep(ctx, pools.Loops, log, sweeping)
 	}}
 	if cfg.CanaryInterval > 0 {
-		canaries := newCanaryWriter(aggregate.NewWriter(background, relay), cfg.CanaryInterval, log)
+		canaries := newCanaryWriter(aggregate.NewWriter(pools.Loops, relay), cfg.CanaryInterval, log)
 		alive := health.Register("canary")
 		loops = append(loops, func(ctx context.Context) error { return canaries.run(ctx, alive) })
 	}
