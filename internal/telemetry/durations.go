@@ -40,7 +40,7 @@ type Series struct {
 }
 
 // NewDurations returns a histogram. bounds are the upper bounds of its buckets, in seconds and
-// ascending. A process has one histogram of each scope and name, so it is a variable of its package.
+// ascending. A process must not make two of one name, so a histogram is a variable of its package.
 func NewDurations(scope, name, about string, bounds ...float64) *Durations {
 	return recorded.durations(scope, name, about, bounds)
 }
