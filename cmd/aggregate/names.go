@@ -116,20 +116,11 @@ func (f Field) IsTime() bool { return f.Kind == "timestamp" }
 // IsText reports whether the field is a text.
 func (f Field) IsText() bool { return f.Kind == "string" }
 
-// GoType is the type in Go.
-func (f Field) GoType() string { return kinds[f.Kind].goType }
-
-// ProtoType is the type in protobuf.
-func (f Field) ProtoType() string { return kinds[f.Kind].proto }
-
-// SQL is the type of the column.
-func (f Field) SQL() string { return kinds[f.Kind].sql }
-
 // Schema returns the JSON schema of the field. If owner is true, it has the layout of the owner's
 // OpenAPI document. If not, it has the layout of the reader's document.
 func (f Field) Schema(owner bool) string {
 	if owner {
-		return "{" + kinds[f.Kind].schema + "}"
+		return "{" + f.schema + "}"
 	}
-	return "{ " + kinds[f.Kind].schema + " }"
+	return "{ " + f.schema + " }"
 }

@@ -1,6 +1,9 @@
 package main
 
-import "fmt"
+import (
+	"fmt"
+	"strings"
+)
 
 // This file has the values of fields for the generated tests.
 
@@ -25,18 +28,14 @@ func (f Field) ProtoSample(n int) string {
 	return f.Sample(n)
 }
 
-// OfVersion returns a Go expression for a value of the field. The value depends on the variable
-// version. ofTime is the name of the function that makes a time from a version.
+// ofVersion has a Go expression for a value of each kind, which depends on the variable version.
+var ofVersion = map[string]string{
+	"string": `fmt.Sprint("version ", version)`, "bool": "version%2 == 1", "timestamp": "TIME(version)",
+	"int32": "int32(version)", "int64": "version",
+}
+
+// OfVersion returns the expression of ofVersion for the field. ofTime is the name of the function that
+// makes a time from a version.
 func (f Field) OfVersion(ofTime string) string {
-	switch f.Kind {
-	case "string":
-		return `fmt.Sprint("version ", version)`
-	case "bool":
-		return "version%2 == 1"
-	case "timestamp":
-		return ofTime + "(version)"
-	case "int32":
-		return "int32(version)"
-	}
-	return "version"
+	return strings.Replace(ofVersion[f.Kind], "TIME", ofTime, 1)
 }

@@ -25,13 +25,16 @@ type Aggregate struct {
 type Parent struct{ noun }
 
 // Field is one field that callers write.
-type Field struct{ Name, Kind string }
+type Field struct {
+	Name, Kind string
+	types
+}
 
-// kind is one type of fields.
-type kind struct{ goType, proto, sql, schema string }
+// types are the types of a kind of fields in Go, in protobuf and of its column, and its JSON schema.
+type types struct{ GoType, ProtoType, SQL, schema string }
 
-// kinds are all types.
-var kinds = map[string]kind{
+// kinds are all kinds of fields.
+var kinds = map[string]types{
 	"string":    {"string", "string", "text", `"type": "string", "maxLength": 4000`},
 	"int32":     {"int32", "int32", "integer", `"type": "integer", "format": "int32", "minimum": -2147483648, "maximum": 2147483647`},
 	"int64":     {"int64", "int64", "bigint", `"type": "integer", "format": "int64"`},
@@ -97,7 +100,7 @@ func checkName(flag, name string) error {
 func parseFields(text string) (fields []Field, err error) {
 	for part := range strings.SplitSeq(text, ",") {
 		name, kind, given := strings.Cut(strings.TrimSpace(part), ":")
-		switch _, known := kinds[kind]; {
+		switch types, known := kinds[kind]; {
 		case !given:
 			return nil, fmt.Errorf(`FIELDS: %q is not NAME:TYPE, as in "text:string,stars:int32"`, part)
 		case !fieldPattern.MatchString(name) || len(name) > 2*maxName:
@@ -105,8 +108,9 @@ func parseFields(text string) (fields []Field, err error) {
 				"a digit stands at the end of a word", name, 2*maxName)
 		case !known:
 			return nil, fmt.Errorf("FIELDS: %s has the unknown type %q; the types are %s", name, kind, kindNames)
+		default:
+			fields = append(fields, Field{name, kind, types})
 		}
-		fields = append(fields, Field{name, kind})
 	}
 	if len(fields) > maxFields {
 		return nil, fmt.Errorf("FIELDS: %d fields, at most %d; docs/adapt.md adds more", len(fields), maxFields)

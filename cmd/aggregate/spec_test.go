@@ -113,7 +113,7 @@ func git(t *testing.T, dir string, args ...string) {
 
 func TestFieldNames(t *testing.T) {
 	t.Parallel()
-	f := Field{"link_url", "string"}
+	f := Field{Name: "link_url", Kind: "string"}
 	if f.Go() != "LinkURL" || f.Proto() != "LinkUrl" || f.JSON() != "linkUrl" {
 		t.Errorf("%s, %s, %s", f.Go(), f.Proto(), f.JSON())
 	}

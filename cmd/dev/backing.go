@@ -10,6 +10,7 @@ import (
 
 	"example.com/lockstep/internal/local/broker"
 	"example.com/lockstep/internal/local/postgres"
+	"example.com/lockstep/internal/telemetry"
 	"example.com/lockstep/migrations"
 )
 
@@ -52,7 +53,7 @@ func existingPostgres(ctx context.Context, url string) (*backing, error) {
 }
 
 func (p pair) prepare(ctx context.Context, adminURL string, s migrations.Service) (string, error) {
-	if err := migrations.Up(ctx, adminURL, s, p.log(string(s))); err != nil {
+	if err := migrations.Up(ctx, adminURL, s, telemetry.Logger(p.stderr, p.level, string(s), "")); err != nil {
 		return "", err
 	}
 	return postgres.ServiceURL(ctx, adminURL, "", s.Role())

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -26,8 +25,6 @@ type report struct {
 	// fork: go on
 	operate string // an operator's first commands
 }
-
-func (r report) writeJSON(w io.Writer) error { return json.NewEncoder(w).Encode(r) }
 
 // writeText prints a table of the steps. The other times of a step are relative to its commit.
 func (r report) writeText(w io.Writer) error {

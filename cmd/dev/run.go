@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -14,7 +15,6 @@ import (
 	"example.com/lockstep/internal/local/issuer"
 	"example.com/lockstep/internal/local/postgres"
 	"example.com/lockstep/internal/local/process"
-	"example.com/lockstep/internal/telemetry"
 	"example.com/lockstep/internal/walk"
 	"example.com/lockstep/migrations"
 )
@@ -173,7 +173,7 @@ func (p pair) show(ctx context.Context, all *parts) error {
 		return err
 	}
 	if p.json {
-		err = r.writeJSON(p.stdout)
+		err = json.NewEncoder(p.stdout).Encode(r)
 	} else {
 		err = r.writeText(p.stdout)
 	}
@@ -197,7 +197,3 @@ func (p pair) unlessInterrupted(ctx context.Context, err error) error {
 }
 
 func baseURL(l net.Listener) string { return "http://" + l.Addr().String() }
-
-func (p pair) log(service string) *slog.Logger {
-	return telemetry.Logger(p.stderr, p.level, service, "")
-}

@@ -3,8 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"io"
-	"io/fs"
 	"path"
 	"path/filepath"
 	"slices"
@@ -79,12 +77,8 @@ func defineOne(ctx context.Context, source, name, topic string) (string, error) 
 // compileText compiles a definition without imports.
 func compileText(ctx context.Context, text string) (protoreflect.FileDescriptor, error) {
 	const name = "schema.proto"
-	return compile(ctx, protocompile.ResolverFunc(func(path string) (protocompile.SearchResult, error) {
-		if path != name {
-			return protocompile.SearchResult{}, fs.ErrNotExist
-		}
-		return protocompile.SearchResult{Source: io.Reader(strings.NewReader(text))}, nil
-	}), name)
+	only := protocompile.SourceAccessorFromMap(map[string]string{name: text})
+	return compile(ctx, &protocompile.SourceResolver{Accessor: only}, name)
 }
 
 func compile(ctx context.Context, from protocompile.Resolver, name string) (protoreflect.FileDescriptor, error) {

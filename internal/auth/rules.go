@@ -24,6 +24,14 @@ const (
 	Services
 )
 
+// admitted has the kinds of callers that each access lets in.
+var admitted = map[Access][]Kind{
+	Public:   {Anonymous, User, Service, Everyone},
+	SignedIn: {User, Service, Everyone},
+	Users:    {User, Everyone},
+	Services: {Service, Everyone},
+}
+
 // Rules maps each operation of a service to its access. An operation is a route ("POST /v1/videos")
 // or a full gRPC method ("/video.v1.VideoService/CreateVideo").
 type Rules map[string]Access
@@ -53,21 +61,8 @@ func (r Rules) Complete(operations []string) error {
 // answer. The problem is UNAUTHENTICATED for a caller without an identity, and PERMISSION_DENIED
 // for any other caller.
 func (r Rules) Check(operation string, p Principal) error {
-	access := r[operation]
-	var allowed bool
-	switch access {
-	case Closed:
-	case Public:
-		allowed = true
-	case SignedIn:
-		allowed = p.Kind == User || p.Kind == Service || p.Kind == Everyone
-	case Users:
-		allowed = p.Kind == User || p.Kind == Everyone
-	case Services:
-		allowed = p.Kind == Service || p.Kind == Everyone
-	}
 	switch {
-	case allowed:
+	case slices.Contains(admitted[r[operation]], p.Kind):
 		return nil
 	case p.Kind == Anonymous:
 		return Unauthenticated(nil)

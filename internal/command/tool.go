@@ -68,11 +68,10 @@ func ParseOrHelp(flags *flag.FlagSet, args []string, usage string, out io.Writer
 // program or tool. Exit prints err to stderr, except flag.ErrHelp, which is a success. After a
 // UsageError it also prints hint.
 func Exit(stderr io.Writer, name, hint string, err error) int {
-	var wrong UsageError
-	switch {
-	case err == nil, errors.Is(err, flag.ErrHelp):
+	if err == nil || errors.Is(err, flag.ErrHelp) {
 		return 0
-	case errors.As(err, &wrong):
+	}
+	if _, wrong := errors.AsType[UsageError](err); wrong {
 		fmt.Fprintf(stderr, "%s: %v%s\n", name, err, hint)
 		return 2
 	}

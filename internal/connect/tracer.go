@@ -44,14 +44,15 @@ type kind struct {
 	labels metric.MeasurementOption
 }
 
+// durations has the bounds of OpenTelemetry's conventions.
+var durations = telemetry.NewDurations(scope, "db.client.operation.duration", "Duration of database client operations.",
+	0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 10)
+
 func newTracer(spans trace.TracerProvider) *tracer {
-	// The bounds are those of OpenTelemetry's conventions.
-	took := telemetry.NewDurations(scope, "db.client.operation.duration", "Duration of database client operations.",
-		0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 10)
 	failed := instrument.For(scope).Counter("db.client.operation.errors", "{error}", "Operations of database connections that failed")
 	of := func(name string) kind {
 		labels := attribute.NewSet(semconv.DBSystemNamePostgreSQL, attribute.String("pgx.operation.type", name))
-		k := kind{took.Of(labels), failed, metric.WithAttributeSet(labels)}
+		k := kind{durations.Of(labels), failed, metric.WithAttributeSet(labels)}
 		instrument.Begin(failed, k.labels)
 		return k
 	}

@@ -96,7 +96,7 @@ func TestBackfillTool(t *testing.T) {
 			t.Errorf("%s: %q", line, stderr)
 		}
 	}
-	if stdout, _ := b.backfilling(t, 0, false, "--help"); stdout != backfillUsage {
+	if stdout, _ := b.backfilling(t, 0, false, "--help"); stdout != helpOf("backfill") {
 		t.Errorf("help: %q", stdout)
 	}
 	stdout, _ := b.backfilling(t, 0, false, "--type video --rate 0")

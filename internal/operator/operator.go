@@ -22,6 +22,7 @@ package operator
 
 import (
 	"context"
+	"embed"
 	"errors"
 	"flag"
 	"fmt"
@@ -59,15 +60,15 @@ type Owner struct {
 // Tools are the operator's commands of the service.
 func (o Owner) Tools() []command.Tool {
 	return []command.Tool{
-		tool("outbox", "look after events that are not published: `outbox help`", outboxUsage, map[string]subcommand{
+		tool("outbox", "look after events that are not published: `outbox help`", helpOf("outbox"), map[string]subcommand{
 			"status": status, "list": list, "show": show, "retry": retry, "skip": skip, "allow": o.allow, "purge": purge,
 			"drain": o.drain,
 		}),
-		tool("events", aboutEvents, ownerEventsUsage, map[string]subcommand{"show": show}),
-		tool("epoch", "begin an epoch after a restore of the database: `epoch help`", epochUsage, map[string]subcommand{
+		tool("events", aboutEvents, helpOf("events_owner"), map[string]subcommand{"show": show}),
+		tool("epoch", "begin an epoch after a restore of the database: `epoch help`", helpOf("epoch"), map[string]subcommand{
 			"show": showEpochs, "bump": bumpEpoch,
 		}),
-		single("erase", aboutErase, ownerEraseUsage, o.erase),
+		single("erase", aboutErase, helpOf("erase_owner"), o.erase),
 	}
 }
 
@@ -107,20 +108,29 @@ type Projections interface {
 // Tools are the operator's commands of the service.
 func (m ReadModel) Tools() []command.Tool {
 	return []command.Tool{
-		tool("dlq", "look after dead letters: `dlq help`", deadLettersUsage, map[string]subcommand{
+		tool("dlq", "look after dead letters: `dlq help`", helpOf("dlq"), map[string]subcommand{
 			"list": m.listDeadLetters, "show": m.showDeadLetter, "redrive": m.redrive, "discard": m.discard,
 		}),
-		tool("offset", "the consumer's position, and replays: `offset help`", offsetUsage, map[string]subcommand{
+		tool("offset", "the consumer's position, and replays: `offset help`", helpOf("offset"), map[string]subcommand{
 			"show": m.showOffset, "reset": m.resetOffset,
 		}),
-		single("reconcile", "compare the read model with its owner: `reconcile help`", reconcileUsage, m.reconcile),
-		single("backfill", "build the read model from its owner's rows: `backfill help`", backfillUsage, m.backfill),
-		tool("rebuild", "build the read model again and switch: `rebuild help`", rebuildUsage, map[string]subcommand{
+		single("reconcile", "compare the read model with its owner: `reconcile help`", helpOf("reconcile"), m.reconcile),
+		single("backfill", "build the read model from its owner's rows: `backfill help`", helpOf("backfill"), m.backfill),
+		tool("rebuild", "build the read model again and switch: `rebuild help`", helpOf("rebuild"), map[string]subcommand{
 			"run": asOwner(m.runRebuild), "status": asOwner(m.rebuildStatus), "rollback": asOwner(m.rollback), "finish": asOwner(m.finish),
 		}),
-		single("erase", aboutErase, readerEraseUsage, m.erase),
-		tool("events", aboutEvents, readerEventsUsage, map[string]subcommand{"show": m.showReceipts}),
+		single("erase", aboutErase, helpOf("erase_reader"), m.erase),
+		tool("events", aboutEvents, helpOf("events_reader"), map[string]subcommand{"show": m.showReceipts}),
 	}
+}
+
+//go:embed usage
+var usages embed.FS
+
+// helpOf returns the help of a tool, as `TOOL help` prints it. name is that of its file.
+func helpOf(name string) string {
+	text, _ := usages.ReadFile("usage/" + name + ".txt") // TestHelpNeedsNoEnvironment finds a wrong name
+	return string(text)
 }
 
 // A subcommand is one command of a tool.

@@ -2,7 +2,6 @@ package pgtest
 
 import (
 	"bytes"
-	"context"
 	"io"
 	"net"
 	"sync/atomic"
@@ -16,21 +15,10 @@ import (
 // armed.
 func (*Database) PoolLosingCommits(tb testing.TB, url string, lost func()) (pool *pgxpool.Pool, armed *atomic.Bool) {
 	tb.Helper()
-	config, err := pgxpool.ParseConfig(url)
-	if err != nil {
-		tb.Fatalf("pgtest: %v", err)
-	}
+	cfg := settings(tb, url)
 	armed = &atomic.Bool{}
-	dial := config.ConnConfig.DialFunc
-	config.ConnConfig.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
-		conn, err := dial(ctx, network, addr)
-		return &commitLoser{Conn: conn, armed: armed, lost: lost}, err
-	}
-	if pool, err = pgxpool.NewWithConfig(tb.Context(), config); err != nil {
-		tb.Fatalf("pgtest: open pool: %v", err)
-	}
-	tb.Cleanup(pool.Close)
-	return pool, armed
+	wrap(cfg, func(conn net.Conn) net.Conn { return &commitLoser{Conn: conn, armed: armed, lost: lost} })
+	return open(tb, cfg), armed
 }
 
 type commitLoser struct {

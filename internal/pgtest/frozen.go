@@ -1,7 +1,6 @@
 package pgtest
 
 import (
-	"context"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -17,22 +16,9 @@ func Freezable(tb testing.TB, db *pgxpool.Pool) (pool *pgxpool.Pool, freeze func
 	tb.Helper()
 	var made freezables
 	cfg := db.Config().Copy()
-	dial := cfg.ConnConfig.DialFunc
-	cfg.ConnConfig.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
-		conn, err := dial(ctx, network, addr)
-		if err != nil {
-			return nil, err
-		}
-		return made.add(conn), nil
-	}
-	pool, err := pgxpool.NewWithConfig(tb.Context(), cfg)
-	if err != nil {
-		tb.Fatalf("pgtest: open pool: %v", err)
-	}
-	tb.Cleanup(func() {
-		made.each(func(c *freezable) { _ = c.Close() }) // else Close waits for the end of lost connections
-		pool.Close()
-	})
+	wrap(cfg, made.add)
+	pool = open(tb, cfg)
+	tb.Cleanup(func() { made.each(func(c *freezable) { _ = c.Close() }) }) // else the pool waits for the end of lost connections
 	return pool, func() { made.each(func(c *freezable) { c.lost.Store(true) }) }
 }
 
@@ -48,7 +34,7 @@ type freezable struct {
 	lost atomic.Bool
 }
 
-func (f *freezables) add(conn net.Conn) *freezable {
+func (f *freezables) add(conn net.Conn) net.Conn {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	c := &freezable{Conn: conn}

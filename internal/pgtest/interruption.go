@@ -46,6 +46,8 @@ func EachStatement(t *testing.T, test func(*testing.T, *Interruption)) {
 
 // Interruption ends a session before one statement of an operation. It implements pgx's tracers.
 type Interruption struct {
+	starts
+
 	t  *testing.T
 	at int // the number of the statement, from 1 on; 0: none
 
@@ -58,17 +60,9 @@ type Interruption struct {
 // Pool returns a pool for the operation, on a URL of the test's database.
 func (i *Interruption) Pool(tb testing.TB, url string) *pgxpool.Pool {
 	tb.Helper()
-	config, err := pgxpool.ParseConfig(url)
-	if err != nil {
-		tb.Fatalf("pgtest: %v", err)
-	}
-	config.ConnConfig.Tracer = i
-	pool, err := pgxpool.NewWithConfig(tb.Context(), config)
-	if err != nil {
-		tb.Fatalf("pgtest: open pool: %v", err)
-	}
-	tb.Cleanup(pool.Close)
-	return pool
+	cfg := settings(tb, url)
+	cfg.ConnConfig.Tracer = i
+	return open(tb, cfg)
 }
 
 // Begin makes the next statement of the pool the first one of the operation.
@@ -92,20 +86,11 @@ func (i *Interruption) TraceQueryStart(ctx context.Context, conn *pgx.Conn, _ pg
 	return ctx
 }
 
-// TraceQueryEnd implements pgx.QueryTracer.
-func (*Interruption) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
-
 // TraceBatchStart implements pgx.BatchTracer.
 func (i *Interruption) TraceBatchStart(ctx context.Context, conn *pgx.Conn, _ pgx.TraceBatchStartData) context.Context {
 	i.send(conn)
 	return ctx
 }
-
-// TraceBatchQuery implements pgx.BatchTracer.
-func (*Interruption) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) {}
-
-// TraceBatchEnd implements pgx.BatchTracer.
-func (*Interruption) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData) {}
 
 // send counts a statement that conn is about to send. If this is the statement to interrupt, it ends the session of
 // conn, and waits for its end.

@@ -13,6 +13,8 @@ import (
 // Statement is the last statement that was sent on a pool. It is for one
 // goroutine at a time.
 type Statement struct {
+	starts
+
 	SQL  string
 	Args []any
 	// before has the earlier statements of the same batch, because they may have set a role.
@@ -25,12 +27,7 @@ func (s *Statement) Of(tb testing.TB, db *pgxpool.Pool) *pgxpool.Pool {
 	tb.Helper()
 	cfg := db.Config().Copy()
 	cfg.ConnConfig.Tracer = s
-	pool, err := pgxpool.NewWithConfig(tb.Context(), cfg)
-	if err != nil {
-		tb.Fatalf("pgtest: open pool: %v", err)
-	}
-	tb.Cleanup(pool.Close)
-	return pool
+	return open(tb, cfg)
 }
 
 // Pages runs the statement again, and returns the number of database pages that it accessed.
@@ -80,12 +77,3 @@ func (s *Statement) TraceBatchStart(ctx context.Context, _ *pgx.Conn, q pgx.Trac
 	}
 	return ctx
 }
-
-// TraceBatchQuery implements pgx.BatchTracer.
-func (*Statement) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) {}
-
-// TraceBatchEnd implements pgx.BatchTracer.
-func (*Statement) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData) {}
-
-// TraceQueryEnd implements pgx.QueryTracer.
-func (*Statement) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}

@@ -21,6 +21,7 @@ import (
 	"context"
 	"embed"
 	"log/slog"
+	"net"
 	"testing"
 	"time"
 
@@ -117,13 +118,53 @@ func (d *Database) As(tb testing.TB, role string) string {
 // it, and waits until its connections are returned.
 func (*Database) Pool(tb testing.TB, url string) *pgxpool.Pool {
 	tb.Helper()
-	pool, err := pgxpool.New(tb.Context(), url)
+	return open(tb, settings(tb, url))
+}
+
+// settings returns the settings of a pool on the URL.
+func settings(tb testing.TB, url string) *pgxpool.Config {
+	tb.Helper()
+	cfg, err := pgxpool.ParseConfig(url)
+	if err != nil {
+		tb.Fatalf("pgtest: %v", err)
+	}
+	return cfg
+}
+
+// open opens a pool that ends with the test, as [Database.Pool] says.
+func open(tb testing.TB, cfg *pgxpool.Config) *pgxpool.Pool {
+	tb.Helper()
+	pool, err := pgxpool.NewWithConfig(tb.Context(), cfg)
 	if err != nil {
 		tb.Fatalf("pgtest: open pool: %v", err)
 	}
 	tb.Cleanup(pool.Close)
 	return pool
 }
+
+// wrap makes the pools with these settings use the connections that the function with returns for theirs.
+func wrap(cfg *pgxpool.Config, with func(net.Conn) net.Conn) {
+	dial := cfg.ConnConfig.DialFunc
+	cfg.ConnConfig.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		conn, err := dial(ctx, network, addr)
+		if err != nil {
+			return nil, err
+		}
+		return with(conn), nil
+	}
+}
+
+// starts has the methods of pgx's tracers that a tracer of the starts of statements does not need.
+type starts struct{}
+
+// TraceQueryEnd implements pgx.QueryTracer.
+func (starts) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+
+// TraceBatchQuery implements pgx.BatchTracer.
+func (starts) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) {}
+
+// TraceBatchEnd implements pgx.BatchTracer.
+func (starts) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData) {}
 
 // Terminate ends every session of the database, as a failover would. New
 // sessions are accepted at once.

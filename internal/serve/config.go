@@ -45,5 +45,8 @@ func (c *Config) ReadEnvironment(r *command.Environment) {
 // Flags declares the flags of serve that set the other fields. local is the default of reflection.
 func (c *Config) Flags(f *flag.FlagSet, local bool) {
 	f.BoolVar(&c.Reflection, "reflection", local, "answer gRPC reflection; on by default in a local process, and in no other")
-	c.Limits.Flags(f)
+	f.UintVar(&c.Limits.UserRate, "user-rate", defaultUserRate,
+		"how many requests a second each user may send to an instance, and twice as many at once after a pause; 0 is no limit")
+	f.Var(&c.Limits.Origins, "cors-origin",
+		"origins of the web pages that may call from a browser, such as https://app.example, separated by commas; without one, none may")
 }

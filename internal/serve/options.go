@@ -2,7 +2,6 @@ package serve
 
 import (
 	"errors"
-	"flag"
 	"fmt"
 	"net"
 	"net/url"
@@ -23,14 +22,6 @@ type Options struct {
 	UserRate uint
 	// Origins are the web pages whose scripts may call the service from a browser.
 	Origins Origins
-}
-
-// Flags declares the flags of serve that set the options.
-func (o *Options) Flags(f *flag.FlagSet) {
-	f.UintVar(&o.UserRate, "user-rate", defaultUserRate,
-		"how many requests a second each user may send to an instance, and twice as many at once after a pause; 0 is no limit")
-	f.Var(&o.Origins, "cors-origin",
-		"origins of the web pages that may call from a browser, such as https://app.example, separated by commas; without one, none may")
 }
 
 // Origins are origins of web pages, in the form in which a browser sends them.

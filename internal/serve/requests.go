@@ -27,7 +27,6 @@ const scope = "example.com/lockstep/internal/serve"
 // text.
 type requests struct {
 	tracer trace.Tracer
-	took   *telemetry.Durations
 	kinds  sync.Map // of series, by requestKind
 }
 
@@ -43,14 +42,11 @@ type requestKind struct {
 	status                 int
 }
 
-func newRequests() *requests {
-	return &requests{
-		tracer: otel.Tracer(scope),
-		// The bounds are those of OpenTelemetry's conventions.
-		took: telemetry.NewDurations(scope, "http.server.request.duration", "Duration of HTTP server requests.",
-			0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10),
-	}
-}
+// durations has the bounds of OpenTelemetry's conventions.
+var durations = telemetry.NewDurations(scope, "http.server.request.duration", "Duration of HTTP server requests.",
+	0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10)
+
+func newRequests() *requests { return &requests{tracer: otel.Tracer(scope)} }
 
 // measured begins a trace with each request, and measures the request. It does not continue the
 // caller's trace but links to it, because REST callers are always outside of the system. The
@@ -114,7 +110,7 @@ func (q *requests) kind(k requestKind) series {
 			attributes = append(attributes, semconv.HTTPRoute(k.route))
 		}
 		set := attribute.NewSet(attributes...)
-		known, _ = q.kinds.LoadOrStore(k, series{set, q.took.Of(set)})
+		known, _ = q.kinds.LoadOrStore(k, series{set, durations.Of(set)})
 	}
 	return known.(series)
 }

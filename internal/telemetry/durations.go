@@ -23,8 +23,8 @@ import (
 // them, nor do the variables OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE and
 // OTEL_EXPORTER_OTLP_METRICS_DEFAULT_HISTOGRAM_AGGREGATION.
 type Durations struct {
-	name, about string
-	bounds      []float64
+	scope, name, about string
+	bounds             []float64
 
 	mu     sync.Mutex
 	series map[attribute.Distinct]*Series
@@ -39,9 +39,8 @@ type Series struct {
 	sum        atomic.Int64    // in nanoseconds
 }
 
-// NewDurations returns the histogram of the scope and name. bounds are the upper bounds of its
-// buckets, in seconds and ascending. A second call with the same scope and name returns the
-// histogram of the first call, and ignores the other arguments.
+// NewDurations returns a histogram. bounds are the upper bounds of its buckets, in seconds and
+// ascending. A process must not make two of one name, so a histogram is a variable of its package.
 func NewDurations(scope, name, about string, bounds ...float64) *Durations {
 	return recorded.durations(scope, name, about, bounds)
 }
@@ -96,27 +95,19 @@ func (d *Durations) read(now time.Time) (metricdata.Metrics, bool) {
 // recorded has all Durations of the process.
 var recorded producer
 
-// producer has Durations by scope.
 type producer struct {
-	mu     sync.Mutex
-	scopes map[string][]*Durations
+	mu  sync.Mutex
+	all []*Durations
 }
 
 // Recorded returns the producer of all Durations of the process, for a reader of metrics.
 func Recorded() metric.Producer { return &recorded }
 
 func (r *producer) durations(scope, name, about string, bounds []float64) *Durations {
+	d := &Durations{scope: scope, name: name, about: about, bounds: bounds, series: map[attribute.Distinct]*Series{}}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	of := r.scopes[scope]
-	if i := slices.IndexFunc(of, func(d *Durations) bool { return d.name == name }); i >= 0 {
-		return of[i]
-	}
-	if r.scopes == nil {
-		r.scopes = map[string][]*Durations{}
-	}
-	d := &Durations{name: name, about: about, bounds: slices.Clone(bounds), series: map[attribute.Distinct]*Series{}}
-	r.scopes[scope] = append(of, d)
+	r.all = append(r.all, d)
 	return d
 }
 
@@ -125,15 +116,9 @@ func (r *producer) Produce(context.Context) (all []metricdata.ScopeMetrics, _ er
 	now := time.Now()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for scope, durations := range r.scopes {
-		of := metricdata.ScopeMetrics{Scope: instrumentation.Scope{Name: scope}}
-		for _, d := range durations {
-			if m, measured := d.read(now); measured {
-				of.Metrics = append(of.Metrics, m)
-			}
-		}
-		if len(of.Metrics) > 0 {
-			all = append(all, of)
+	for _, d := range r.all {
+		if m, measured := d.read(now); measured {
+			all = append(all, metricdata.ScopeMetrics{Scope: instrumentation.Scope{Name: d.scope}, Metrics: []metricdata.Metrics{m}})
 		}
 	}
 	return all, nil

@@ -68,6 +68,8 @@ func setup(t *testing.T, env map[string]string) (shutdown func() (pushed []strin
 	}
 }
 
+var durations = telemetry.NewDurations("test", testDurations, "about", 1)
+
 // traceOnce makes one span and two measurements, and returns the traceparent that a call
 // within the span would send.
 func traceOnce(t *testing.T) string {
@@ -79,7 +81,7 @@ func traceOnce(t *testing.T) string {
 		t.Fatal(err)
 	}
 	counter.Add(ctx, 1)
-	telemetry.NewDurations("test", testDurations, "about", 1).Of(attribute.NewSet()).Record(time.Second)
+	durations.Of(attribute.NewSet()).Record(time.Second)
 	header := http.Header{}
 	otel.GetTextMapPropagator().Inject(ctx, propagation.HeaderCarrier(header))
 	return header.Get("Traceparent")

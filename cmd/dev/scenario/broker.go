@@ -113,11 +113,7 @@ func (p *Pair) brokerState(ctx context.Context) (faults string, up bool) {
 	defer cancel()
 	const working = "topics and subscriptions"
 	if !p.faults {
-		r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+p.Broker+"/", nil)
-		if err != nil {
-			return "", false
-		}
-		response, err := p.client.Do(r)
+		response, err := p.client.Get(ctx, "http://"+p.Broker+"/")
 		if err != nil {
 			return "", false
 		}

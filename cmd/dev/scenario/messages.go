@@ -155,17 +155,17 @@ func (p *Pair) refuse(ctx context.Context, t *run) {
 		v = got(p.update(ctx, v.ID, k))
 	}
 	t.sayf("The broker refuses one video. Its event is parked after five refusals, with pauses between them.")
-	var event uuid.UUID
-	must(until(ctx, "the event is parked", func(ctx context.Context) (found bool, err error) {
-		event, found, err = p.parked(ctx, v.ID)
-		return found, err
+	var event *uuid.UUID
+	must(until(ctx, "the event is parked", func(ctx context.Context) (_ bool, err error) {
+		event, err = p.parked(ctx, v.ID)
+		return event != nil, err
 	}))
 	others := got(p.writes(ctx, work{videos: 20, versions: 3}))
 	p.agreed(ctx, others.promised)
 	waiting := got(p.pending(ctx, []uuid.UUID{v.ID}))
 	t.sayf("It is parked, and 60 events of others have left. The broker takes it again, and an operator's retry frees it.")
 	must(p.withoutFaults(ctx))
-	must(p.retry(ctx, event))
+	must(p.retry(ctx, *event))
 	p.agreed(ctx, promised{v.ID: v.Version})
 	t.sawf("P4", "While %d events of one video waited, 60 of others left; after a retry they left in order.", waiting)
 }

@@ -13,9 +13,10 @@ import (
 
 // A scenario is one button of the page.
 type scenario struct {
-	name, group, label, expect string
-	needs                      need
-	do                         func(*Pair, context.Context, *run)
+	name, group, label string
+	needs              need
+	do                 func(*Pair, context.Context, *run)
+	expect             string
 }
 
 // need is something that a scenario needs. Some pairs do not have it.
@@ -38,51 +39,36 @@ const (
 
 // scenarios are all buttons, in the order of the page.
 var scenarios = []scenario{
-	{"write", traffic, "Write",
-		"One video is created and changed twice, and each read with the token of a write has that write.",
-		nothing, (*Pair).writeOne},
-	{"burst", traffic, "Burst of 2,000",
-		"2,000 events leave as fast as the machine can, and each video's arrive in order.",
-		nothing, (*Pair).burst},
-	{"pause", traffic, "Pause the relay",
-		"The broker takes no events: they wait in the outbox, and reads with a token get the owner's answer.",
-		ourBroker, (*Pair).pauseRelay},
-	{"stop-video", processes, "Restart video",
-		"video drains and starts again under writes, and no request fails.",
-		nothing, (*Pair).restartVideo},
-	{"stop-catalog", processes, "Restart catalog",
-		"catalog drains and starts again under writes and reads, and no request fails.",
-		nothing, (*Pair).restartCatalog},
-	{"kill-video", processes, "Kill video",
-		"video dies by kill -9 while it writes and relays, and every committed event still leaves, in order.",
-		nothing, (*Pair).killVideo},
-	{"kill-catalog", processes, "Kill catalog",
-		"catalog dies by kill -9 between effects and acknowledgements, and each event has its effect once.",
-		nothing, (*Pair).killCatalog},
-	{"duplicates", messages, "Duplicates",
-		"Every event comes four times, and 20 likes still count as 20.",
-		ourBroker, (*Pair).duplicates},
-	{"reorder", messages, "Reordering",
-		"The last event, a deletion, comes first and the others after it, each twice: the video stays deleted.",
-		ourBroker, (*Pair).reorder},
-	{"gap", messages, "Gap",
-		"One event is lost for good: the next one shows the gap, and catalog takes the owner's state.",
-		ourBroker, (*Pair).gap},
-	{"poison", messages, "Poison",
-		"A message that cannot be read goes to the dead letters with its reason, and others go on.",
-		nothing, (*Pair).poison},
-	{"refuse", messages, "Refusal",
-		"The broker refuses one video's events: they are parked, others leave, and a retry lets them go in order.",
-		ourBroker, (*Pair).refuse},
-	{"broker-outage", outages, "Outage of the broker",
-		"The broker answers nothing: writes succeed, no attempt is used up, and all events leave afterwards.",
-		ourBroker, (*Pair).brokerOutage},
-	{"owner-outage", outages, "Outage of the owner",
-		"video is away: catalog serves its copy, and refuses a read that would be too old.",
-		ourBroker, (*Pair).ownerOutage},
-	{"postgres-outage", outages, "Outage of Postgres",
-		"Postgres crashes under writes and recovers: no change without its event, no event without its change.",
-		ourPostgres, (*Pair).postgresOutage},
+	{"write", traffic, "Write", nothing, (*Pair).writeOne,
+		"One video is created and changed twice, and each read with the token of a write has that write."},
+	{"burst", traffic, "Burst of 2,000", nothing, (*Pair).burst,
+		"2,000 events leave as fast as the machine can, and each video's arrive in order."},
+	{"pause", traffic, "Pause the relay", ourBroker, (*Pair).pauseRelay,
+		"The broker takes no events: they wait in the outbox, and reads with a token get the owner's answer."},
+	{"stop-video", processes, "Restart video", nothing, (*Pair).restartVideo,
+		"video drains and starts again under writes, and no request fails."},
+	{"stop-catalog", processes, "Restart catalog", nothing, (*Pair).restartCatalog,
+		"catalog drains and starts again under writes and reads, and no request fails."},
+	{"kill-video", processes, "Kill video", nothing, (*Pair).killVideo,
+		"video dies by kill -9 while it writes and relays, and every committed event still leaves, in order."},
+	{"kill-catalog", processes, "Kill catalog", nothing, (*Pair).killCatalog,
+		"catalog dies by kill -9 between effects and acknowledgements, and each event has its effect once."},
+	{"duplicates", messages, "Duplicates", ourBroker, (*Pair).duplicates,
+		"Every event comes four times, and 20 likes still count as 20."},
+	{"reorder", messages, "Reordering", ourBroker, (*Pair).reorder,
+		"The last event, a deletion, comes first and the others after it, each twice: the video stays deleted."},
+	{"gap", messages, "Gap", ourBroker, (*Pair).gap,
+		"One event is lost for good: the next one shows the gap, and catalog takes the owner's state."},
+	{"poison", messages, "Poison", nothing, (*Pair).poison,
+		"A message that cannot be read goes to the dead letters with its reason, and others go on."},
+	{"refuse", messages, "Refusal", ourBroker, (*Pair).refuse,
+		"The broker refuses one video's events: they are parked, others leave, and a retry lets them go in order."},
+	{"broker-outage", outages, "Outage of the broker", ourBroker, (*Pair).brokerOutage,
+		"The broker answers nothing: writes succeed, no attempt is used up, and all events leave afterwards."},
+	{"owner-outage", outages, "Outage of the owner", ourBroker, (*Pair).ownerOutage,
+		"video is away: catalog serves its copy, and refuses a read that would be too old."},
+	{"postgres-outage", outages, "Outage of Postgres", ourPostgres, (*Pair).postgresOutage,
+		"Postgres crashes under writes and recovers: no change without its event, no event without its change."},
 }
 
 // Promises returns the promises that the scenarios show.

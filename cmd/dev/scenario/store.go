@@ -85,15 +85,10 @@ func (p *Pair) attempts(ctx context.Context, ids []uuid.UUID) (int64, error) {
 		WHERE aggregate_type = 'video' AND aggregate_id = ANY (SELECT unnest($1::uuid[])::text)`, ids)
 }
 
-// parked returns the id of the parked event of a video, if there is one.
-func (p *Pair) parked(ctx context.Context, id uuid.UUID) (event uuid.UUID, found bool, err error) {
-	text, err := one[string](ctx, p, `SELECT coalesce(max(id::text), '') FROM video.outbox
+// parked returns the id of the parked event of a video, or nil if there is none.
+func (p *Pair) parked(ctx context.Context, id uuid.UUID) (*uuid.UUID, error) {
+	return one[*uuid.UUID](ctx, p, `SELECT max(id::text)::uuid FROM video.outbox
 		WHERE aggregate_type = 'video' AND aggregate_id = $1 AND parked_at IS NOT NULL`, id.String())
-	if err != nil || text == "" {
-		return uuid.Nil, false, err
-	}
-	event, err = uuid.Parse(text)
-	return event, true, err
 }
 
 // lose marks an event as published, although no relay has sent it. So the event is lost.

@@ -103,13 +103,7 @@ func apply(file, edit []string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	var old []string
-	for _, line := range edit {
-		if !strings.HasPrefix(line, "+") {
-			old = append(old, squeezed(strings.TrimPrefix(line, "-")))
-		}
-	}
-	at, err := find(file, old)
+	at, err := find(file, ofFile(edit))
 	if err != nil {
 		return nil, err
 	}
@@ -139,12 +133,7 @@ func expanded(file, edit []string) ([]string, error) {
 	if at < 0 {
 		return edit, nil
 	}
-	var before []string
-	for _, line := range edit[:at] {
-		if !strings.HasPrefix(line, "+") {
-			before = append(before, squeezed(strings.TrimPrefix(line, "-")))
-		}
-	}
+	before := ofFile(edit[:at])
 	if at+1 == len(edit) || strings.HasPrefix(edit[at+1], "+") {
 		return nil, errors.New("no line of the file ends what the edit elides")
 	}
@@ -164,7 +153,17 @@ func expanded(file, edit []string) ([]string, error) {
 	return expanded(file, append(whole, edit[at+1:]...))
 }
 
-// find returns the index in file at which the lines in old stand. It returns an error unless there
+// ofFile returns the lines of an edit that the file has before the edit, squeezed.
+func ofFile(edit []string) (lines []string) {
+	for _, line := range edit {
+		if !strings.HasPrefix(line, "+") {
+			lines = append(lines, squeezed(strings.TrimPrefix(line, "-")))
+		}
+	}
+	return lines
+}
+
+// find returns the index in file at which the squeezed lines in old stand. It returns an error unless there
 // is exactly one such index.
 func find(file, old []string) (at int, err error) {
 	if len(old) == 0 {
@@ -172,11 +171,7 @@ func find(file, old []string) (at int, err error) {
 	}
 	var places []int
 	for i := range len(file) - len(old) + 1 {
-		same := true
-		for j, line := range old {
-			same = same && squeezed(file[i+j]) == line
-		}
-		if same {
+		if slices.EqualFunc(file[i:i+len(old)], old, func(line, want string) bool { return squeezed(line) == want }) {
 			places = append(places, i)
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -118,7 +119,7 @@ func (i *Issuer) Revoke() {
 func (i *Issuer) Keys() jose.JSONWebKeySet {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	return jose.JSONWebKeySet{Keys: append([]jose.JSONWebKey(nil), i.public...)}
+	return jose.JSONWebKeySet{Keys: slices.Clone(i.public)}
 }
 
 func (i *Issuer) discover(w http.ResponseWriter, _ *http.Request) {
@@ -131,11 +132,6 @@ func (i *Issuer) discover(w http.ResponseWriter, _ *http.Request) {
 func (i *Issuer) publish(w http.ResponseWriter, _ *http.Request) { answer(w, i.Keys()) }
 
 func answer(w http.ResponseWriter, document any) {
-	body, err := json.Marshal(document)
-	if err != nil {
-		http.Error(w, err.Error(), http.StatusInternalServerError)
-		return
-	}
 	w.Header().Set("Content-Type", "application/json")
-	_, _ = w.Write(body) // it fails if the reader has gone
+	_ = json.NewEncoder(w).Encode(document) //nolint:errchkjson // both documents can be encoded; it fails if the reader has gone
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"example.com/lockstep/internal/local/process"
+	"example.com/lockstep/pkg/eventing/backoff"
 )
 
 const (
@@ -84,10 +85,8 @@ func (s *Server) earlierPort(ctx context.Context) (int, error) {
 		if err == nil {
 			return s.port, l.Close()
 		}
-		select {
-		case <-ctx.Done():
+		if !backoff.Sleep(ctx, pollInterval, nil) {
 			return 0, fmt.Errorf("another process has the port: %w", err)
-		case <-time.After(pollInterval):
 		}
 	}
 }

@@ -109,8 +109,7 @@ func setPassword(ctx context.Context, config *pgx.ConnConfig, role, password str
 	contention := backoff.Policy{Base: 20 * time.Millisecond, Cap: 500 * time.Millisecond}
 	for range contention.Attempts(ctx) {
 		_, err = conn.Exec(ctx, statement)
-		var pgErr *pgconn.PgError
-		if !errors.As(err, &pgErr) || pgErr.Code != concurrentUpdate {
+		if refused, ok := errors.AsType[*pgconn.PgError](err); !ok || refused.Code != concurrentUpdate {
 			return err
 		}
 	}
