@@ -43,8 +43,9 @@ const (
 	// closeTime bounds the closing of a connection after the server has answered.
 	closeTime = 5 * time.Second
 	// lastTime bounds Close. It is short, because a process closes three pools, one after the other. By
-	// then its requests and loops may have used most of the 10 s between SIGTERM and the kill.
-	lastTime = 200 * time.Millisecond
+	// then its requests and loops may have used most of the 10 s between SIGTERM and the kill. It is long enough for a
+	// Terminate on connections without a statement, which waits for no answer.
+	lastTime = 100 * time.Millisecond
 )
 
 // OpenPool returns a traced pool for requests. The pool returns times in UTC, and connects when it

@@ -27,9 +27,9 @@ const (
 	publishTimeout = 8 * time.Second
 	// drainTime is the time that publishes and claims in flight get after the end of Run's context.
 	// settleTime is the time that the writing of their results gets after drainTime. Both are short,
-	// because a process has 10 s to stop, and the shutdown of its server takes up to 6 s of them.
-	drainTime  = 3 * time.Second
-	settleTime = 800 * time.Millisecond
+	// because a process has 10 s to stop, and the shutdown of its server takes up to 5.5 s of them.
+	drainTime  = 2500 * time.Millisecond
+	settleTime = 700 * time.Millisecond
 
 	// claimEvents and claimBytes limit the events and the bytes that a claim takes. The limits are
 	// large enough that the round trip of a claim is a small part of the work, and small enough
