@@ -141,8 +141,8 @@ func (r *Relay) Wake() {
 func (r *Relay) onNotify(notify.Notification) { signal(r.wakeups) }
 
 // Run relays events until ctx ends. For a second more it claims and publishes the events that were committed before
-// (see lastClaims), unless they are due retries, or events that scans or turns would find, or the relay is full. Publishes
-// in flight have up to three seconds to finish. After that Run has up to 0.8 seconds to write the results and to hand back
+// (see lastClaims), unless they are due retries, or events that scans or turns would find, or the relay stays full. Publishes
+// in flight have up to 2.5 seconds to finish. After that Run has up to 0.7 seconds to write the results and to hand back
 // its leases. Then Run returns nil. Other events are left to another relay, or to that of the next process. So the caller
 // ends ctx after its last transaction. Run keeps these limits even if the database hangs. A Relay can run only once.
 //
