@@ -26,12 +26,12 @@ func TestAFlagOfALaterReleaseEndsABinary(t *testing.T) {
 		t.Fatal(err)
 	}
 	w := newWorld(t, sharedBroker(t))
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
 	for name, env := range map[string][]string{
 		"video":   {"DATABASE_URL=" + w.pg.VideoURL},
 		"catalog": {"DATABASE_URL=" + w.pg.CatalogURL, "VIDEO_SERVICE_ADDR=" + w.videoAddr},
 	} {
-		ctx, cancel := context.WithTimeout(t.Context(), patience)
-		defer cancel()
 		cmd := exec.CommandContext(ctx, filepath.Join(binaries, name), "serve", "-of-a-later-release=1")
 		cmd.Env = append(cmd.Environ(), append(env, "GOOGLE_CLOUD_PROJECT="+w.project, "PORT="+strconv.Itoa(porttest.Port(t)))...)
 		out, err := cmd.CombinedOutput()

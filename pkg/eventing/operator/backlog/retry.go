@@ -31,7 +31,8 @@ type Retried struct {
 // result counts the batches before the error.
 func (b *Backlog) Retry(ctx context.Context, o audit.Actor, f Filter) (all Retried, err error) {
 	last, err := bounded.TryAgain(ctx, nil, func() (last *time.Time, err error) {
-		return last, b.db.Statement("last parked event", `SELECT max(parked_at) FROM outbox WHERE parked_at IS NOT NULL`).Scan(ctx, &last)
+		err = b.db.Statement("last parked event", `SELECT max(parked_at) FROM outbox WHERE parked_at IS NOT NULL`).Scan(ctx, &last)
+		return last, err
 	})
 	if err != nil || last == nil {
 		return all, err
