@@ -22,21 +22,21 @@ func TestANumberHasOneFile(t *testing.T) {
 	t.Parallel()
 	pg := pgtest.New(t)
 	admin, log := pg.Pool(t, pg.Admin), slog.New(slog.DiscardHandler)
-	invoices := orders
-	invoices.Own = replaced
+	later := orders
+	later.Own = replaced
 	older := orders
 	older.Parts = []embed.FS{migrate.Outbox}
 	if err := older.Up(t.Context(), pg.Admin, log); err != nil {
 		t.Fatal(err)
 	}
 	for range 2 {
-		err := invoices.Up(t.Context(), pg.Admin, log)
-		if !errors.Is(err, migrate.ErrReplaced) || !strings.Contains(err.Error(), "orders.1000 is 01000_orders.sql, and this release has 01000_invoices.sql: ") {
+		err := later.Up(t.Context(), pg.Admin, log)
+		if !errors.Is(err, migrate.ErrReplaced) || !strings.Contains(err.Error(), "orders.1000 is 01000_orders.sql, and this release has 01000_other_orders.sql: ") {
 			t.Errorf("with another file: %v, want the names of both", err)
 		}
 	}
 	var table, operator bool
-	err := admin.QueryRow(t.Context(), `SELECT to_regclass('orders.invoices') IS NOT NULL, to_regclass('orders.operator_actions') IS NOT NULL`).
+	err := admin.QueryRow(t.Context(), `SELECT to_regclass('orders.other_orders') IS NOT NULL, to_regclass('orders.operator_actions') IS NOT NULL`).
 		Scan(&table, &operator)
 	if err != nil || table || operator {
 		t.Errorf("the refused release has made its table (%t) or a table of the library (%t), %v", table, operator, err)
@@ -46,7 +46,7 @@ func TestANumberHasOneFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := invoices.Up(t.Context(), pg.Admin, log); err != nil {
+	if err := later.Up(t.Context(), pg.Admin, log); err != nil {
 		t.Errorf("after the first file was taken back: %v", err)
 	}
 	if err := orders.Up(t.Context(), pg.Admin, log); !errors.Is(err, migrate.ErrReplaced) {
