@@ -93,7 +93,7 @@ The tables of both services after all migrations. This page is generated from a 
 comments in it, which psql shows, too (` + "`\\d+ video.outbox`" + `); ` + "`make generate`" + ` writes the page, and ` + "`make verify`" + `
 compares it. A column is NOT NULL unless its type says otherwise.
 
-The tables of the library begin with ` + "`outbox`" + `, ` + "`inbox`" + ` and ` + "`operator_actions`" + `
+The tables of the library begin with ` + "`outbox`" + `, or are ` + "`inbox`" + `, ` + "`operator_actions`" + ` and ` + "`migration_files`" + `
 ([migrations](../pkg/eventing/migrate)), the others are the service's ([migrations](../migrations)). Three kinds are not
 here: the numbers of the applied migrations (` + "`goose_db_version`" + `), the index for searches by title, which
 needs an extension (` + "`search.go`" + ` in [migrations](../migrations)), and the state and copies of a rebuild, which

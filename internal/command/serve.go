@@ -21,9 +21,9 @@ import (
 
 const (
 	defaultPort = 8080
-	// flushTimeout bounds the sending of the last telemetry. Cloud Run gives a process 10 seconds to stop. The
-	// drain usually leaves much more of them than flushTimeout, but not if everything hangs: see package serve.
-	flushTimeout = time.Second
+	// flushTimeout bounds the sending of the last telemetry. Cloud Run gives a process 10 seconds to stop, and this
+	// much of them is left if everything hangs: see package serve. It is enough for some round trips to a collector.
+	flushTimeout = 500 * time.Millisecond
 	// memoryShare is Go's share of the container's memory. The other tenth is for memory that Go's
 	// collector does not count, such as the binary and pages of files.
 	memoryShare = 0.9

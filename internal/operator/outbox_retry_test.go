@@ -27,3 +27,23 @@ func TestOutboxRetryThatFailsSaysWhatItHasDone(t *testing.T) {
 		t.Errorf("%d are free, and it says %s", n, stderr)
 	}
 }
+
+// A skip that fails may have been committed, because the answer may be lost. It says how to find out.
+func TestOutboxSkipThatFailsSaysWhereToLook(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	id := b.append(t, "a", 1)[0]
+	b.park(t, id, "no field 7")
+	for _, sql := range []string{
+		`UPDATE video.outbox SET parked_at = now() - interval '1 hour'`,
+		`CREATE FUNCTION video.refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE SQLSTATE '57P01'; END $$`,
+		`CREATE TRIGGER refuse BEFORE UPDATE ON video.outbox FOR EACH ROW EXECUTE FUNCTION video.refuse()`,
+	} {
+		if _, err := b.pg.Pool(t, b.pg.Admin).Exec(t.Context(), sql); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, stderr := b.run(t, 1, "outbox skip "+id.String()+" --yes --why twice"); !strings.Contains(stderr, "`outbox show "+id.String()+"` says whether") {
+		t.Errorf("it says %s", stderr)
+	}
+}

@@ -30,7 +30,7 @@
 //     elsewhere (Connection: close over HTTP/1, GOAWAY over HTTP/2). A connection of HTTP/2 that is
 //     opened meanwhile gets its GOAWAY at the end.
 //   - The connections in the queue of the listener are accepted, and the listener closes. Accepted
-//     connections get 1 s to send their first request, and requests in flight get 4 s to end.
+//     connections get 1 s to send their first request, and requests in flight get 3.5 s to end.
 //   - The remaining requests are cut off and named in the error of Run.
 //
 // Then the loops of the process end, and the process. Each part has a limit, which it needs only if something
@@ -38,14 +38,14 @@
 //
 //	part                                        limit    until
 //	serving on (Server.Linger)                  2 s      2 s
-//	requests in flight (shutdownTimeout)        4 s      6 s
-//	relay (drainTime, settleTime of outbox),    3.8 s    9.8 s
-//	or consumer (leaveTime, hookTime of inbox)  3.9 s    9.9 s
-//	pools (closePools of connect)               0.2 s    10.1 s
-//	last telemetry (flushTimeout of command)    1 s      11.1 s
+//	requests in flight (shutdownTimeout)        3.5 s    5.5 s
+//	relay (drainTime, settleTime of outbox),    3.6 s    9.1 s
+//	or consumer (leaveTime, hookTime of inbox)  3.6 s    9.1 s
+//	pools (closePools of connect)               0.2 s    9.3 s
+//	last telemetry (flushTimeout of command)    0.5 s    9.8 s
 //
-// The limits of the first three are below 10 s together. So leases and messages are handed back before a
-// kill. If all three need their limits, the kill may come before the last telemetry is sent.
+// So leases and messages are handed back, and the last telemetry is sent, before a kill. The fifth of a second that is left is
+// for the work between the parts.
 //
 // After these 2 s, a connection that was idle may end while a client sends a request on it. This is
 // always possible over HTTP/1. The client then sends the request again.
@@ -73,10 +73,10 @@ const (
 	// defaultLinger is the default of Server.Linger. It covers the time that a load balancer needs to
 	// notice the drain.
 	defaultLinger = 2 * time.Second
-	// shutdownTimeout bounds the stop of the server. Together with defaultLinger it takes up to 6
-	// of the 10 seconds between SIGTERM and the kill. The other 4 are left for the relay's
-	// publishes in flight and for the pool, which stop after the server.
-	shutdownTimeout = 4 * time.Second
+	// shutdownTimeout bounds the stop of the server. It is longer than the slowest answers that a request can get: a
+	// fetch from the owner that ends after 3 s (FetchTimeout of consistency), or a write that waits 2 s for its row, on a
+	// connection that sends its first request after 1 s.
+	shutdownTimeout = 3500 * time.Millisecond
 
 	// requestTimeout bounds a request. It is also Cloud Run's usual ceiling for an interactive API.
 	// The longest wait for a consistency token is far shorter.

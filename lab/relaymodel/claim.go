@@ -222,7 +222,7 @@ func (s *state) lease(id int, c *claim, t int) {
 
 // isRefused reports whether the claim fails with queue.ErrAnotherServer: the server is in another life
 // than the one in which the relay sent the claim.
-func (c *claim) isRefused(without parts) bool { return c.server != c.met && !without.refusals }
+func (c *claim) isRefused(without protocolParts) bool { return c.server != c.met && !without.refusals }
 
 // answerClaim models the second half of Relay.claimNew: the relay gets the answer to a claim of new
 // events.
@@ -255,7 +255,7 @@ func (s *state) answerClaim(id int) {
 
 // hasLeft models followUps.hasLeft: it reports whether the claim may have left events of which no living
 // relay takes care.
-func (r *relay) hasLeft(c *claim, without parts) bool {
+func (r *relay) hasLeft(c *claim, without protocolParts) bool {
 	return c.skipped || c.alive&^r.alive != 0 && !without.endedRelays
 }
 

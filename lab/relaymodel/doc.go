@@ -27,7 +27,7 @@
 //	relay.go: Run; lastclaims.go              life.go: stepsOfEnd; goroutines.go: claimsNew
 //	../operator/backlog                       operator.go
 //
-// Then run the searches, and take the new code out again with a field of parts: TestEachPartIsNeeded shows that the search
+// Then run the searches, and take the new code out again with a field of protocolParts: TestEachPartIsNeeded shows that the search
 // finds the fault.
 //
 // The abstractions:

@@ -220,7 +220,7 @@ var (
 const largeDepth = 12
 
 // lacking returns the scope without parts of the protocol.
-func (c scope) lacking(without parts) scope {
+func (c scope) lacking(without protocolParts) scope {
 	c.without = without
 	return c
 }
@@ -263,68 +263,68 @@ func TestRelaysKeepTheirPromises(t *testing.T) {
 func TestEachPartIsNeeded(t *testing.T) {
 	t.Parallel()
 	for _, c := range []histories{
-		{"heads", scope{events: 2, relays: 2, first: 2, without: parts{heads: true}}},
+		{"heads", scope{events: 2, relays: 2, first: 2, without: protocolParts{heads: true}}},
 		{"inherited", scope{
-			events: 2, apart: true, relays: 2, first: 2, left: budget{kills: 1}, without: parts{inherited: true},
+			events: 2, apart: true, relays: 2, first: 2, left: budget{kills: 1}, without: protocolParts{inherited: true},
 		}},
 		{"endedRelays", scope{
 			events: 1, relays: 2, first: 2, handover: handedOver, slow: [mostRelays]slow{1: slowClaims},
-			left: budget{faults: 1}, kinds: kinds{ends: true}, without: parts{endedRelays: true},
+			left: budget{faults: 1}, kinds: kinds{ends: true}, without: protocolParts{endedRelays: true},
 		}},
 		{"metServer", scope{
 			events: 2, relays: 1, first: 1, slow: [mostRelays]slow{slowClaims},
-			left: budget{faults: 1, failovers: 1}, kinds: kinds{rollbacks: true}, without: parts{metServer: true},
+			left: budget{faults: 1, failovers: 1}, kinds: kinds{rollbacks: true}, without: protocolParts{metServer: true},
 		}},
 		{"returnedLeases", scope{
-			events: 1, relays: 2, first: 2, left: budget{failovers: 1}, standby: asynchronous, without: parts{returnedLeases: true},
+			events: 1, relays: 2, first: 2, left: budget{failovers: 1}, standby: asynchronous, without: protocolParts{returnedLeases: true},
 		}},
 		{"recovery", scope{
-			events: 2, relays: 1, first: 1, left: budget{faults: 1, failovers: 1}, kinds: kinds{rollbacks: true}, without: parts{recovery: true},
+			events: 2, relays: 1, first: 1, left: budget{faults: 1, failovers: 1}, kinds: kinds{rollbacks: true}, without: protocolParts{recovery: true},
 		}},
 		{"claimLow", scope{
 			events: 1, relays: 2, first: 2, handover: handedOver, slow: [mostRelays]slow{1: slowClaims},
-			left: budget{faults: 1, kills: 1, failovers: 1}, kinds: kinds{lostAnswers: true}, without: parts{claimLow: true},
+			left: budget{faults: 1, kills: 1, failovers: 1}, kinds: kinds{lostAnswers: true}, without: protocolParts{claimLow: true},
 		}},
 		{"floor", scope{
 			events: 2, relays: 1, first: 1, handover: [mostEvents]bool{1: true},
-			left: budget{faults: 1, failovers: 1}, kinds: kinds{rollbacks: true}, without: parts{floor: true},
+			left: budget{faults: 1, failovers: 1}, kinds: kinds{rollbacks: true}, without: protocolParts{floor: true},
 		}},
 		{"formerRetry", scope{
 			events: 1, relays: 2, first: 2, left: budget{faults: 1, failovers: 1}, kinds: kinds{outages: true}, standby: asynchronous,
-			without: parts{formerRetry: true},
+			without: protocolParts{formerRetry: true},
 		}},
 		{"refusals", scope{
-			events: 1, relays: 2, first: 2, left: budget{stalls: 1, kills: 1, failovers: 1}, standby: asynchronous, without: parts{refusals: true},
+			events: 1, relays: 2, first: 2, left: budget{stalls: 1, kills: 1, failovers: 1}, standby: asynchronous, without: protocolParts{refusals: true},
 		}},
 		{"elsewhere", scope{
 			events: 1, relays: 2, first: 2, handover: handedOver,
-			left: budget{faults: 1, kills: 1, stalls: 1}, kinds: kinds{lostAnswers: true}, without: parts{elsewhere: true},
+			left: budget{faults: 1, kills: 1, stalls: 1}, kinds: kinds{lostAnswers: true}, without: protocolParts{elsewhere: true},
 		}},
-		{"skippedTenants", oneHeld.lacking(parts{skippedTenants: true})},
-		{"skippedParts", oneHeld.lacking(parts{skippedParts: true})},
-		{"leftByTurns", oneHeld.lacking(parts{leftByTurns: true})},
-		{"seenInTurns", slowTurns.lacking(parts{seenInTurns: true})},
-		{"tenantLow", oneHeld.lacking(parts{tenantLow: true})},
-		{"skippedTypes", onePaused.lacking(parts{skippedTypes: true})},
-		{"lateResumes", slowProbes.lacking(parts{lateResumes: true})},
-		{"searching", killedLate.lacking(parts{searching: true})},
-		{"lostSearches", answeredLate.lacking(parts{lostSearches: true})},
-		{"parked", oneRefused.lacking(parts{parked: true})},
+		{"skippedTenants", oneHeld.lacking(protocolParts{skippedTenants: true})},
+		{"skippedParts", oneHeld.lacking(protocolParts{skippedParts: true})},
+		{"leftByTurns", oneHeld.lacking(protocolParts{leftByTurns: true})},
+		{"seenInTurns", slowTurns.lacking(protocolParts{seenInTurns: true})},
+		{"tenantLow", oneHeld.lacking(protocolParts{tenantLow: true})},
+		{"skippedTypes", onePaused.lacking(protocolParts{skippedTypes: true})},
+		{"lateResumes", slowProbes.lacking(protocolParts{lateResumes: true})},
+		{"searching", killedLate.lacking(protocolParts{searching: true})},
+		{"lostSearches", answeredLate.lacking(protocolParts{lostSearches: true})},
+		{"parked", oneRefused.lacking(protocolParts{parked: true})},
 		{"retried", scope{
 			events: 2, relays: 1, first: 1, slow: [mostRelays]slow{{pages: true, settlements: true}},
-			left: budget{kills: 1, refusals: 1}, without: parts{retried: true},
+			left: budget{kills: 1, refusals: 1}, without: protocolParts{retried: true},
 		}},
 		{"settleLimit", scope{
 			events: 2, relays: 2, first: 2, slow: [mostRelays]slow{1: {settlements: true}},
-			left: budget{kills: 1, refusals: 1}, without: parts{settleLimit: true},
+			left: budget{kills: 1, refusals: 1}, without: protocolParts{settleLimit: true},
 		}},
-		{"removalLow", oneRefused.lacking(parts{removalLow: true})},
-		{"countedOnce", oneRefused.lacking(parts{countedOnce: true})},
-		{"parkedOnce", oneRefused.lacking(parts{parkedOnce: true})},
-		{"lapsed", skipped.lacking(parts{lapsed: true})},
-		{"lockedRows", oneLocked.lacking(parts{lockedRows: true})},
-		{"aroundLocks", oneLocked.lacking(parts{aroundLocks: true})},
-		{"purged", scope{events: 2, relays: 1, first: 1, left: budget{purges: 1}, without: parts{purged: true}}},
+		{"removalLow", oneRefused.lacking(protocolParts{removalLow: true})},
+		{"countedOnce", oneRefused.lacking(protocolParts{countedOnce: true})},
+		{"parkedOnce", oneRefused.lacking(protocolParts{parkedOnce: true})},
+		{"lapsed", skipped.lacking(protocolParts{lapsed: true})},
+		{"lockedRows", oneLocked.lacking(protocolParts{lockedRows: true})},
+		{"aroundLocks", oneLocked.lacking(protocolParts{aroundLocks: true})},
+		{"purged", scope{events: 2, relays: 1, first: 1, left: budget{purges: 1}, without: protocolParts{purged: true}}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()

@@ -29,7 +29,7 @@ type scope struct {
 	noSessions bool
 	// without has the parts of the protocol that the model leaves out, so that a search shows the fault that each
 	// part prevents.
-	without parts
+	without protocolParts
 }
 
 // slow is a set of kinds of statements: see scope.slow.
@@ -60,10 +60,10 @@ const (
 	asynchronous                // may lack the last commits
 )
 
-// parts is a set of parts of the protocol. Each field names a part, and its comment states the rule of
+// protocolParts is a set of parts of the protocol. Each field names a part, and its comment states the rule of
 // the part. If a field is true, the model leaves out the part. All parts but the first one are repairs
 // of faults that searches have found.
-type parts struct {
+type protocolParts struct {
 	// heads: a claim takes an event only if the version before it is published.
 	heads bool
 	// inherited: a relay scans for the events of a dead relay even if its own low is as early as that of

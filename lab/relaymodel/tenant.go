@@ -103,7 +103,7 @@ func (s *state) noteSkippedPart(r *relay, c *claim) {
 
 // beginTenantScan models heldTenant.begin. due is true if the scan for the events that turns have left
 // is due.
-func (r *relay) beginTenantScan(due bool, without parts) {
+func (r *relay) beginTenantScan(due bool, without protocolParts) {
 	h, from := &r.tenant, r.tenant.low
 	if due {
 		from, h.left = earliest(from, h.left), none

@@ -66,7 +66,7 @@ func (r *relay) schedulePausedScan() {
 
 // setPausedTypes models followUps.setPausedTypes: the next claims skip the topic's events if the topic
 // is paused now.
-func (r *relay) setPausedTypes(without parts) {
+func (r *relay) setPausedTypes(without protocolParts) {
 	r.topic.known = r.topic.paused
 	if r.topic.skipped && !r.topic.known && !without.lateResumes {
 		r.schedulePausedScan()

@@ -13,7 +13,7 @@ import (
 
 const (
 	// FetchTimeout bounds a reader's call to the owner. It is short, because the reader has already
-	// waited for the projection, and a draining server gives a reader 4 s.
+	// waited for the projection, and a draining server gives a reader 3.5 s.
 	FetchTimeout = 3 * time.Second
 	// readTime is a duration. A reader reads the projection after its wait only if at least readTime is
 	// left of the time for the wait. Almost all reads are shorter.

@@ -43,11 +43,11 @@ const (
 	// client extends the deadline.
 	batchTimeout = 30 * time.Second
 	// leaveTime bounds the work of Run after its context has ended, without the calls of hooks, which hookTime bounds. A
-	// process has 10 seconds to end, and its server may take 6 of them. Within leaveTime the running transaction has
+	// process has 10 seconds to end, and its server may take 5.5 of them. Within leaveTime the running transaction has
 	// drainTime. The streams have the last closeTime of leaveTime, in which they send the nacks. So all statements end
 	// before that part begins.
-	leaveTime = 3400 * time.Millisecond
-	drainTime = 2 * time.Second
+	leaveTime = 3100 * time.Millisecond
+	drainTime = 1800 * time.Millisecond
 	closeTime = time.Second
 	// hookTime is how long the hooks' calls may take after everything else has ended.
 	hookTime = 500 * time.Millisecond

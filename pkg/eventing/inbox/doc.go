@@ -60,7 +60,7 @@
 //	            └─▶ blocked ─▶ dead letter published ─▶ row dead ─▶ acked
 //
 // The head of a blocked aggregate is its first event. The later events of the aggregate wait behind
-// the head. When the process ends, the running transaction gets two seconds to finish. All other
+// the head. When the process ends, the running transaction gets 1.8 seconds to finish. All other
 // messages in these states are nacked.
 //
 // # Why dedup and effect share a transaction
@@ -328,7 +328,7 @@
 //
 // # Shutdown
 //
-// The running transaction gets two seconds, and all other messages are nacked. With [Streams]
+// The running transaction gets 1.8 seconds, and all other messages are nacked. With [Streams]
 // these include the messages that are on their way in a stream, because the consumer half-closes
 // its streams and reads them to their end, for a second at most. Without Streams the client leaves
 // such messages unread, and they come again only when their leases end, up to 30 s later.

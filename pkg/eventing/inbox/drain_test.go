@@ -113,11 +113,11 @@ func (w *world) block(t *testing.T) pgx.Tx {
 }
 
 // A consumer ends in time although its transaction, the database and the stream hang. Cloud Run kills the
-// process 10 s after the signal, of which the server takes 6. The limit of the test leaves room for a busy machine, and is
+// process 10 s after the signal, of which the server takes 5.5. The limit of the test leaves room for a busy machine, and is
 // below the sum of what each part may take alone.
 func TestADrainEndsAlthoughDatabaseAndStreamHang(t *testing.T) {
 	t.Parallel()
-	if whole := leaveTime + hookTime; whole >= 4*time.Second || drainTime+closeTime >= leaveTime {
+	if whole := leaveTime + hookTime; whole > 3600*time.Millisecond || drainTime+closeTime >= leaveTime {
 		t.Errorf("a consumer may take %s, of which a transaction takes %s and the streams %s", whole, drainTime, closeTime)
 	}
 	b := newBench(t)

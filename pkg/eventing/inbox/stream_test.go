@@ -338,8 +338,11 @@ func TestInHandIsBoundedUnderOverload(t *testing.T) {
 			heap = max(heap, m.HeapInuse)
 		}
 	}
+	w.mu.Lock()
+	most := w.most
+	w.mu.Unlock()
 	t.Logf("%d published, %d breaks, up to %d bytes in hand and in callbacks, heap up to %d MiB, up to %d deliveries counted",
-		published, breaks, w.peak.Load(), heap>>20, w.most)
+		published, breaks, w.peak.Load(), heap>>20, most)
 	// The client bounds the messages that wait in callbacks, to as much as one stream
 	// may ask for.
 	if w.peak.Load() > worldBytes+worldBytes/2 {

@@ -41,6 +41,12 @@
 // An older schema has some of the library's migrations under numbers of its own. The schema names
 // these migrations in [Schema.Earlier], and they keep these numbers.
 //
+// Up records the name of each applied file in the table migration_files. So it notices that a number has another file than
+// before: both forks of a repository, or a fork and its origin, have taken the number. Up then returns [ErrReplaced], with both names.
+// The first release with that table records the names that it has itself, for all numbers that were applied before. Up
+// compares no contents, because comments and the ends of lines may change. If only the name of a file has to change, change
+// its row, too: UPDATE migration_files SET file = '01007_name.sql' WHERE number = 1007.
+//
 // A migration that was released is never edited. If a release changes the schema, it only adds what
 // is new. The next release removes what is old, because an older binary runs on the newer schema
 // during a rollout and after a rollback.
@@ -144,6 +150,7 @@ type Schema struct {
 // otherwise. Up is idempotent, and safe to run from several processes at once, because they take
 // turns behind an advisory lock. Up also extends the file of a restored outbox to the size that it
 // was created with. Up returns [ErrSettings] in a database of another encoding than UTF8. Up returns
+// [ErrReplaced], and applies nothing, if a migration's number was applied as another file. Up returns
 // [ErrRebuild] if it would apply a migration while there is a rebuild, and no rebuild begins while
 // Up runs. Only ctx bounds Up, because an index on a large table takes minutes.
 func (s Schema) Up(ctx context.Context, adminURL string, log *slog.Logger) error {
@@ -163,15 +170,28 @@ func (s Schema) Up(ctx context.Context, adminURL string, log *slog.Logger) error
 		if err := s.refuse(ctx, db, p); err != nil {
 			return err
 		}
-		applied, err := p.Up(ctx)
-		for _, r := range applied {
-			log.InfoContext(ctx, "migrated", "schema", s.Name, "file", r.Source.Path, "took_ms", r.Duration.Milliseconds())
-		}
-		if err != nil {
-			return explain(err)
+		if err := s.apply(ctx, db, p, log); err != nil {
+			return err
 		}
 		return extendOutbox(ctx, db)
 	})
+}
+
+// apply applies the migrations of p that the schema lacks, and records the names of all. If one of them fails, those before it are
+// applied, and keep their names.
+func (s Schema) apply(ctx context.Context, db *sql.DB, p *goose.Provider, log *slog.Logger) error {
+	if err := s.compareNames(ctx, db, p); err != nil {
+		return err
+	}
+	applied, err := p.Up(ctx)
+	for _, r := range applied {
+		log.InfoContext(ctx, "migrated", "schema", s.Name, "file", r.Source.Path, "took_ms", r.Duration.Milliseconds())
+	}
+	recorded := recordNames(ctx, db, p)
+	if err != nil {
+		return explain(err)
+	}
+	return recorded
 }
 
 // explain adds advice for an operator to the error of a migration that did not get a lock in time.

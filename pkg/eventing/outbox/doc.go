@@ -286,10 +286,10 @@
 // batch. The rest of that batch is sent again.
 //
 // After Run's context has ended, the relay claims new events for up to a second more, until nothing is in flight. So an event that
-// was committed before, and was not handed over, does not wait for another process. Due retries, events of held tenants and events
-// that only a scan finds do wait: the relay's low, or their retry time, leads another relay to them. Publishes and claims in flight
-// get 3 s. Writing their results may take 0.8 s more. If the database hangs, the batches whose results were not written stay
-// leased until their leases run out.
+// was committed before, and was not handed over, does not wait for another process. A full relay waits for room meanwhile. Due
+// retries, events of held tenants and events that only a scan finds do wait: the relay's low, or their retry time, leads another
+// relay to them. Publishes and claims in flight get 3 s. Writing their results may take 0.6 s more. If the database hangs, the
+// batches whose results were not written stay leased until their leases run out.
 //
 // # Settings and hooks
 //

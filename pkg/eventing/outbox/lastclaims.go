@@ -10,20 +10,32 @@ import (
 const lastTime = time.Second
 
 // lastClaims claims the new events that were committed before Run's context ended, and the events behind those that are published
-// meanwhile. Without it such an event would wait for another relay, or for the next process. lastClaims ends when a claim has left no
-// event in flight, when last ends, when the relay has no room for a claim, or with the first failure: then other relays find the
-// events by this relay's low. The claims are like all others, so at each moment the low covers their events.
+// meanwhile. Without it such an event would wait for another relay, or for the next process. Without room for a claim, lastClaims waits
+// until settled batches have left room. It ends when a claim has left no event in flight, when last ends, or with the first failure:
+// then other relays find the events by this relay's low. The claims are like all others, so at each moment the low covers their events.
 func (r *Relay) lastClaims(last, flying context.Context, claimed chan<- *leasedBatch) {
 	var s claimSchedule
 	for last.Err() == nil && r.failures.Load() == 0 && r.followUps.due().registered {
 		paused := r.pausedTypes()
 		r.followUps.setPausedTypes(paused)
-		if len(paused) == len(r.pauses) || !r.inFlight.reserve(byClaim) {
+		if len(paused) == len(r.pauses) {
 			return
+		}
+		if !r.inFlight.reserve(byClaim) {
+			r.waitForRoom(last)
+			continue
 		}
 		if err := r.claimWithin(flying, &s, paused, claimed); err != nil || !r.mayClaimMore(last) {
 			return
 		}
+	}
+}
+
+// waitForRoom waits until there may be room for a claim, or until last has ended.
+func (r *Relay) waitForRoom(last context.Context) {
+	select {
+	case <-r.inFlight.room[byClaim]:
+	case <-last.Done():
 	}
 }
 

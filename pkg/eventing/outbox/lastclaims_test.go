@@ -118,3 +118,46 @@ func TestTheLastClaimsHaveTheEventBehindASettledOne(t *testing.T) {
 		t.Errorf("%d events are left to another relay", n)
 	}
 }
+
+// A relay that is told to end has no room for a claim. When its batches are settled, it claims the event that was committed before.
+func TestTheLastClaimsWaitForRoom(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.append(t, "a", 1, 1)
+	inFlight, goOn := make(chan struct{}), make(chan struct{})
+	b.setFault(func(ctx context.Context, req *pubsubpb.PublishRequest, send func(context.Context) error) error {
+		if req.Messages[0].OrderingKey == "a" {
+			close(inFlight)
+			<-goOn
+		}
+		return send(ctx)
+	})
+	r := b.newRelay(t)
+	r.lastFor, r.drainFor = patience, patience
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- r.Run(ctx) }()
+	<-inFlight
+	reserve := func(claims int) {
+		r.inFlight.mu.Lock()
+		r.inFlight.reserved += claims
+		r.inFlight.mu.Unlock()
+		r.inFlight.signalRoom()
+	}
+	reserve(maxEvents) // more than there is room for
+	b.append(t, "b", 1, 1)
+	cancel()
+	b.poll(t, func() bool {
+		r.inFlight.mu.Lock()
+		defer r.inFlight.mu.Unlock()
+		return r.inFlight.ending && r.inFlight.waiting[byClaim]
+	}, "no last claim waits for room")
+	reserve(-maxEvents)
+	close(goOn)
+	if err := <-ended; err != nil {
+		t.Fatal(err)
+	}
+	if n := b.count(t, unpublished); n != 0 {
+		t.Errorf("%d events are left to another relay", n)
+	}
+}

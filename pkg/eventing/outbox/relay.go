@@ -27,9 +27,9 @@ const (
 	publishTimeout = 8 * time.Second
 	// drainTime is the time that publishes and claims in flight get after the end of Run's context.
 	// settleTime is the time that the writing of their results gets after drainTime. Both are short,
-	// because a process has 10 s to stop, and the shutdown of its server takes up to 6 s of them.
+	// because a process has 10 s to stop, and the shutdown of its server takes up to 5.5 s of them.
 	drainTime  = 3 * time.Second
-	settleTime = 800 * time.Millisecond
+	settleTime = 600 * time.Millisecond
 
 	// claimEvents and claimBytes limit the events and the bytes that a claim takes. The limits are
 	// large enough that the round trip of a claim is a small part of the work, and small enough
@@ -141,8 +141,8 @@ func (r *Relay) Wake() {
 func (r *Relay) onNotify(notify.Notification) { signal(r.wakeups) }
 
 // Run relays events until ctx ends. For a second more it claims and publishes the events that were committed before
-// (see lastClaims), unless they are due retries, or events that scans or turns would find, or the relay is full. Publishes
-// in flight have up to three seconds to finish. After that Run has up to 0.8 seconds to write the results and to hand back
+// (see lastClaims), unless they are due retries, or events that scans or turns would find, or the relay stays full. Publishes
+// in flight have up to three seconds to finish. After that Run has up to 0.6 seconds to write the results and to hand back
 // its leases. Then Run returns nil. Other events are left to another relay, or to that of the next process. So the caller
 // ends ctx after its last transaction. Run keeps these limits even if the database hangs. A Relay can run only once.
 //

@@ -170,7 +170,7 @@ func TestADrainEndsAlthoughTheDatabaseHangs(t *testing.T) {
 		<-ctx.Done()
 		return status.FromContextError(ctx.Err()).Err()
 	})
-	if whole := drainTime + settleTime; whole >= 4*time.Second {
+	if whole := drainTime + settleTime; whole > 3600*time.Millisecond {
 		t.Errorf("a relay may take %s", whole)
 	}
 	r := b.newRelay(t)

@@ -73,7 +73,7 @@ func looks(t *testing.T) {
 		}},
 		"of a later epoch, and ahead": {Ahead, []look{{ofEpoch(2, row(3, -hour, e2)), row(2, -hour, e1), 0, true}}},
 	} {
-		s := &sighting{}
+		s := &uncertainRow{}
 		for i, l := range tc.looks {
 			if got := s.certain(tc.kind, l.reader, l.owner, Answer{AsOf: at(l.asOf), Epoch: 1}, grace); got != l.want {
 				t.Errorf("%s, look %d: %t, want %t", name, i+1, got, l.want)

@@ -167,7 +167,7 @@ func (c Comparison) Still(ctx context.Context, found []Difference) (left []Diffe
 		if err != nil {
 			return nil, err
 		}
-		kind, s := kindOf(reader, owner, answer), sighting{id: d.ID}
+		kind, s := kindOf(reader, owner, answer), uncertainRow{id: d.ID}
 		if kind != "" && (reader.stands(d.Reader) || s.certain(kind, reader, owner, answer, DefaultGrace)) {
 			left = append(left, Difference{d.ID, kind, reader, owner})
 		}

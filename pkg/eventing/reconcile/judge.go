@@ -61,8 +61,8 @@ func kindOf(reader, owner Row, a Answer) Kind {
 
 func differ(a, b uuid.UUID) bool { return a != uuid.Nil && b != uuid.Nil && a != b }
 
-// sighting is a row whose difference was not certain when the check first saw it.
-type sighting struct {
+// uncertainRow is a row whose difference was not certain when the check first saw it.
+type uncertainRow struct {
 	id string
 	// since is the time at which the grace period of the row began. See the method lasts.
 	since time.Time
@@ -72,13 +72,13 @@ type sighting struct {
 	epoch int64
 	// seen is the time at which the check first saw the row in that epoch.
 	seen time.Time
-	// first is the time of the first sighting.
+	// first is the time at which the check first saw the difference.
 	first time.Time
 }
 
 // certain reports whether a difference of kind k is not due to a change that is on its way. a is
 // the owner's answer.
-func (s *sighting) certain(k Kind, reader, owner Row, a Answer, grace time.Duration) bool {
+func (s *uncertainRow) certain(k Kind, reader, owner Row, a Answer, grace time.Duration) bool {
 	// The time of the owner's answer counts, not the present, because the answer may come from a
 	// replica that lags.
 	outlives := a.AsOf.After(reader.At.Add(lossTime)) || fromFuture(reader.At)
@@ -100,13 +100,13 @@ func (s *sighting) certain(k Kind, reader, owner Row, a Answer, grace time.Durat
 // ownerStands reports whether the owner's row has been unchanged for the grace period. Then the event of that
 // row is not on its way. If the time of the row is in the future, it cannot show this. Then the check itself
 // must have seen the same version for the grace period.
-func (s *sighting) ownerStands(owner Row, a Answer, grace time.Duration) bool {
+func (s *uncertainRow) ownerStands(owner Row, a Answer, grace time.Duration) bool {
 	return a.AsOf.After(owner.At.Add(grace)) || fromFuture(owner.At) && s.lasts(s.version != owner.Version, owner, a, grace)
 }
 
 // lasts reports whether the difference has lasted for longer than the grace period. moved is true if the row
 // has moved since the period began. Then the period begins again, with the owner's present version.
-func (s *sighting) lasts(moved bool, owner Row, a Answer, grace time.Duration) bool {
+func (s *uncertainRow) lasts(moved bool, owner Row, a Answer, grace time.Duration) bool {
 	if s.since.IsZero() || moved {
 		s.version, s.since = owner.Version, a.AsOf
 	}
@@ -117,7 +117,7 @@ func (s *sighting) lasts(moved bool, owner Row, a Answer, grace time.Duration) b
 // than lossTime younger than the check's first look at the reader's row in that epoch. An earlier answer may
 // be from before the owner began the epoch. The time of the row (Row.At) does not show that, because a repair
 // moves a row of any age to the present epoch. For every other row epochStands returns true.
-func (s *sighting) epochStands(k Kind, reader, owner Row, a Answer) bool {
+func (s *uncertainRow) epochStands(k Kind, reader, owner Row, a Answer) bool {
 	if k != Ahead || reader.Version > owner.Version {
 		return true
 	}

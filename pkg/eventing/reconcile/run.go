@@ -22,8 +22,8 @@ type run struct {
 	from string
 	// shown is the time when the observer was last told that the check goes on.
 	shown time.Time
-	// pending are the uncertain rows, in the order of their ids and of their first sighting.
-	pending   []*sighting
+	// pending are the uncertain rows, in the order of their ids and of the time at which the check first saw them.
+	pending   []*uncertainRow
 	unsettled int
 }
 
@@ -158,7 +158,7 @@ func (r *run) judge(ctx context.Context, mine, owners Page) error {
 		if kind == "" {
 			continue
 		}
-		s := &sighting{id: id, first: time.Now()}
+		s := &uncertainRow{id: id, first: time.Now()}
 		if s.certain(kind, reader, owner, owners.Answer, r.grace) {
 			found = append(found, Difference{id, kind, reader, owner})
 		} else {

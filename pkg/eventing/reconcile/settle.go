@@ -60,7 +60,7 @@ func (r *run) settle(ctx context.Context) error {
 
 // lookAgain looks at an uncertain row once more. If the difference is now certain, lookAgain
 // reports it. If the difference is still uncertain, lookAgain returns its kind.
-func (r *run) lookAgain(ctx context.Context, s *sighting) (open Kind, err error) {
+func (r *run) lookAgain(ctx context.Context, s *uncertainRow) (open Kind, err error) {
 	if err := r.limit.Wait(ctx); err != nil {
 		return "", err
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"example.com/lockstep/pkg/eventing/bounded"
 	"example.com/lockstep/pkg/eventing/operator/audit"
 )
 
@@ -49,7 +50,9 @@ func (b *Backlog) PlanPurge(ctx context.Context, age time.Duration) (int64, erro
 // of each aggregate. Only an event that is not published can be removed while Purge runs (see Skip),
 // so a newest event always stays. It works in small batches, each in its own
 // transaction with an audit entry, and returns the number of deleted events,
-// also with an error. It walks the primary key, so it needs no index of its own.
+// also with an error. If the database is away, Purge tries a batch again for half a minute. If the answer to
+// a COMMIT was lost, the number lacks the events of that batch, and the audit entries have them. Purge walks
+// the primary key, so it needs no index of its own.
 func (b *Backlog) Purge(ctx context.Context, o audit.Actor, age time.Duration) (purged int64, err error) {
 	return b.eachPage(ctx, age, &o)
 }
@@ -57,40 +60,42 @@ func (b *Backlog) Purge(ctx context.Context, o audit.Actor, age time.Duration) (
 // eachPage deletes the old events of all pages, or counts them if o is nil.
 func (b *Backlog) eachPage(ctx context.Context, age time.Duration, o *audit.Actor) (old int64, err error) {
 	for after := uuid.Nil; ; {
-		read, n, last, err := b.page(ctx, age, o, after)
-		old += n
-		if err != nil || read < purgeBatch {
+		p, err := bounded.TryAgain(ctx, nil, func() (purgePage, error) { return b.page(ctx, age, o, after) })
+		old += p.old
+		if err != nil || p.read < purgeBatch {
 			return old, err
 		}
-		after = last
+		after = p.last.UUID
 	}
 }
 
 //go:embed purge_page.sql
-var purgePage string
+var purgeEvents string
+
+// purgePage is a batch of events that were read: how many, how many of these are old, and the id of the last one.
+type purgePage struct {
+	read, old int64
+	last      uuid.NullUUID
+}
 
 // page reads up to purgeBatch events behind the id after, and deletes or counts the old events
-// among them. read is how many events it has read, old is how many of these are old, and last is
-// the id of the last one.
-func (b *Backlog) page(
-	ctx context.Context, age time.Duration, o *audit.Actor, after uuid.UUID,
-) (read, old int64, last uuid.UUID, err error) {
-	var end uuid.NullUUID
+// among them.
+func (b *Backlog) page(ctx context.Context, age time.Duration, o *audit.Actor, after uuid.UUID) (p purgePage, err error) {
 	err = b.db.Tx(ctx, "purge", func(ctx context.Context, tx pgx.Tx) error {
-		err := tx.QueryRow(ctx, purgePage, after, purgeBatch, age, o != nil).Scan(&read, &old, &end)
-		if err != nil || o == nil || old == 0 {
+		err := tx.QueryRow(ctx, purgeEvents, after, purgeBatch, age, o != nil).Scan(&p.read, &p.old, &p.last)
+		if err != nil || o == nil || p.old == 0 {
 			return err
 		}
-		record, err := json.Marshal(map[string]any{"purged": old, "older_than": age.String()})
+		record, err := json.Marshal(map[string]any{"purged": p.old, "older_than": age.String()})
 		if err != nil {
 			return err
 		}
 		return audit.Write(ctx, tx, "purge", *o, audit.Subject{Record: record})
 	})
 	if err != nil {
-		return 0, 0, uuid.Nil, err
+		return purgePage{}, err
 	}
-	return read, old, end.UUID, nil
+	return p, nil
 }
 
 // Contents are numbers of events that still have their payload in the outbox.

@@ -27,20 +27,22 @@ type Retried struct {
 // events. Retry works in small batches, each in its own transaction. It waits for no row that
 // another session has locked: it counts the row, and continues with the other rows. It does not free an
 // event that was parked after Retry began, such as an event that Retry has freed and the broker has refused
-// again. If Retry returns an error, the result counts the batches before the error.
+// again. If the database is away, Retry tries a batch again for half a minute. If Retry returns an error, the
+// result counts the batches before the error.
 func (b *Backlog) Retry(ctx context.Context, o audit.Actor, f Filter) (all Retried, err error) {
-	var last *time.Time
-	err = b.db.Statement("last parked event", `SELECT max(parked_at) FROM outbox WHERE parked_at IS NOT NULL`).Scan(ctx, &last)
+	last, err := bounded.TryAgain(ctx, nil, func() (last *time.Time, err error) {
+		err = b.db.Statement("last parked event", `SELECT max(parked_at) FROM outbox WHERE parked_at IS NOT NULL`).Scan(ctx, &last)
+		return last, err
+	})
 	if err != nil || last == nil {
 		return all, err
 	}
-	for at := (parking{}); ; {
-		page, freed, locked, err := b.retryPage(ctx, o, f, at, *last)
-		all.Freed, all.Locked = all.Freed+freed, all.Locked+locked
-		if err != nil || len(page) < retryBatch {
+	for p := (retryPage{last: *last}); ; p = (retryPage{last: *last, after: p.events[len(p.events)-1]}) {
+		got, err := bounded.TryAgain(ctx, nil, func() (Retried, error) { return b.retryEach(ctx, o, f, &p) })
+		all.Freed, all.Locked = all.Freed+got.Freed, all.Locked+got.Locked
+		if err != nil || len(p.events) < retryBatch {
 			return all, err
 		}
-		at = page[len(page)-1]
 	}
 }
 
@@ -78,41 +80,61 @@ type parking struct {
 	ID uuid.UUID
 }
 
-// retryPage frees up to retryBatch of the events that f selects, and returns their places. It begins behind
-// the place after, and takes no event that was parked later than the time last. freed is the number of events
-// that it has freed, and locked the number of events of the page that another session has locked.
-func (b *Backlog) retryPage(ctx context.Context, o audit.Actor, f Filter, after parking, last time.Time,
-) (page []parking, freed, locked int64, err error) {
+// retryPage is a batch of up to retryBatch parked events.
+type retryPage struct {
+	// after is the place before the first event. No event was parked later than last.
+	after parking
+	last  time.Time
+	// events is empty until the page was read.
+	events []parking
+}
+
+// retryEach frees the events of p. The first attempt reads them: f selects them. A further attempt has the same
+// events. Of these, it counts each event as freed that is no longer parked: the answer to an earlier COMMIT was lost, or
+// another operator has freed the event.
+func (b *Backlog) retryEach(ctx context.Context, o audit.Actor, f Filter, p *retryPage) (got Retried, err error) {
+	again := len(p.events) > 0
 	err = b.db.Tx(ctx, "retry", func(ctx context.Context, tx pgx.Tx) error {
-		// Without statistics the planner would read the whole table, or the whole index, for each page.
-		if _, err := tx.Exec(ctx, `SELECT set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true)`); err != nil {
-			return err
+		if !again {
+			if err := p.read(ctx, tx, f); err != nil || len(p.events) == 0 {
+				return err
+			}
 		}
-		rows, _ := tx.Query(ctx, `
-			SELECT o.parked_at AS at, o.id FROM outbox o
-			 WHERE o.published_at IS NULL AND o.parked_at IS NOT NULL AND (o.parked_at, o.id) > ($4::timestamptz, $5::uuid)
-			   AND o.parked_at <= $7 AND `+where+`
-			 ORDER BY o.parked_at, o.id LIMIT $6`, f.args(after.At, after.ID, retryBatch, last)...)
-		page, err = pgx.CollectRows(rows, pgx.RowToStructByName[parking])
-		if err != nil || len(page) == 0 {
-			return err
-		}
-		ids := make([]uuid.UUID, len(page))
-		for i, p := range page {
-			ids[i] = p.ID
+		ids := make([]uuid.UUID, len(p.events))
+		for i, e := range p.events {
+			ids[i] = e.ID
 		}
 		n, err := free(ctx, tx, o, ids, "SKIP LOCKED")
-		if freed = int64(n); err != nil || n == len(ids) {
+		if got.Freed = int64(n); err != nil || n == len(ids) {
 			return err
 		}
 		// A row that another session has freed or skipped since the page was read does not count.
-		return tx.QueryRow(ctx, `
-			SELECT count(*) FROM outbox WHERE id = ANY ($1) AND published_at IS NULL AND parked_at IS NOT NULL`, ids).Scan(&locked)
+		err = tx.QueryRow(ctx, `
+			SELECT count(*) FROM outbox WHERE id = ANY ($1) AND published_at IS NULL AND parked_at IS NOT NULL`, ids).Scan(&got.Locked)
+		if again {
+			got.Freed = int64(len(ids)) - got.Locked
+		}
+		return err
 	})
 	if err != nil {
-		return nil, 0, 0, err
+		return Retried{}, err
 	}
-	return page, freed, locked, nil
+	return got, nil
+}
+
+// read reads the events of p that f selects.
+func (p *retryPage) read(ctx context.Context, tx pgx.Tx, f Filter) (err error) {
+	// Without statistics the planner would read the whole table, or the whole index, for each page.
+	if _, err := tx.Exec(ctx, `SELECT set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true)`); err != nil {
+		return err
+	}
+	rows, _ := tx.Query(ctx, `
+		SELECT o.parked_at AS at, o.id FROM outbox o
+		 WHERE o.published_at IS NULL AND o.parked_at IS NOT NULL AND (o.parked_at, o.id) > ($4::timestamptz, $5::uuid)
+		   AND o.parked_at <= $7 AND `+where+`
+		 ORDER BY o.parked_at, o.id LIMIT $6`, f.args(p.after.At, p.after.ID, retryBatch, p.last)...)
+	p.events, err = pgx.CollectRows(rows, pgx.RowToStructByName[parking])
+	return err
 }
 
 // freed resets a parked event, as if it had never been refused. Relays find it

@@ -105,3 +105,24 @@ func TestRetryOneOutlivesItsConnection(t *testing.T) {
 		})
 	}
 }
+
+// The answer to the COMMIT of the first batch is lost. Each event is freed and has its entry once, and counts.
+func TestRetryAllOutlivesItsConnection(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	const events = 2*retryBatch + 1
+	b.exec(t, `
+		INSERT INTO outbox (id, aggregate_type, aggregate_id, event_type, version, payload, parked_at, publish_attempts, last_error)
+		SELECT gen_random_uuid(), 'video', n, 'VideoCreated', 1, '', now() - interval '1 h', 5, 'no field 7' FROM generate_series(1, $1::int) n`, events)
+	db, armed := b.pg.PoolLosingCommits(t, b.pg.URL, func() {})
+	armed.Store(true)
+	if got, err := New(db).Retry(t.Context(), order, Filter{}); err != nil || got != (Retried{Freed: events}) || armed.Load() {
+		t.Errorf("%+v, %v, want %d freed", got, err, events)
+	}
+	if n := b.count(t, `SELECT count(*) FROM outbox WHERE parked_at IS NOT NULL`); n != 0 {
+		t.Errorf("%d events are parked", n)
+	}
+	if n := b.count(t, `SELECT count(DISTINCT event_id) + count(*) FROM operator_actions WHERE action = 'retry'`); n != 2*events {
+		t.Errorf("%d entries and events in the audit table, want %d", n, 2*events)
+	}
+}

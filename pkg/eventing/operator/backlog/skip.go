@@ -13,6 +13,7 @@ import (
 	"example.com/lockstep/pkg/eventing"
 	"example.com/lockstep/pkg/eventing/backoff"
 	"example.com/lockstep/pkg/eventing/operator/audit"
+	"example.com/lockstep/pkg/eventing/outbox/queue"
 )
 
 // publishWindow is the time after an event's last lease, and after its parking, in which a publish
@@ -117,17 +118,11 @@ func (b *Backlog) skip(ctx context.Context, o audit.Actor, id uuid.UUID, waited 
 //
 // An event behind the marker may be committed while this transaction runs. The transaction does not see
 // that event, so it cannot make it a retry. A relay that claims before the transaction commits does not take
-// the event, because the marker is still in front of it. So the transaction also writes a row into
-// outbox_relays, as if it were the row of a relay that has ended, with a low that has not seen the event (see
-// "Lows and lives" in the doc.go of package outbox). With its next heartbeat a relay takes the row over, and
-// scans from the low. A statement after the COMMIT would not be enough: it is missing if the command ends
-// before it, or if a standby takes over that has only the COMMIT. If outbox_relays has no row, the next relay
-// has to scan the whole table, so the low has seen nothing.
+// the event, because the marker is still in front of it. So the transaction also requests a scan. A request
+// after the COMMIT would not be enough: it is missing if the command ends before it, or if a standby takes over
+// that has only the COMMIT.
 func remove(ctx context.Context, tx pgx.Tx, id uuid.UUID, s audit.Subject) error {
-	if _, err := tx.Exec(ctx, `
-		INSERT INTO outbox_relays (token, low, seen_at)
-		SELECT 'removal of ' || $1::uuid, CASE WHEN EXISTS (SELECT FROM outbox_relays) THEN pg_current_snapshot() ELSE '1:1:' END, '-infinity'
-		    ON CONFLICT (token) DO NOTHING`, id); err != nil {
+	if err := queue.RequestScan(ctx, tx, "removal of "+id.String()); err != nil {
 		return err
 	}
 	if _, err := tx.Exec(ctx, `DELETE FROM outbox WHERE id = $1`, id); err != nil {

@@ -71,7 +71,8 @@
 // the whole table if the table of relays is empty.
 //
 // A sweep through the whole table finds the remaining rows, such as rows that were changed by hand.
-// The sweep reads a page of 1,000 rows every few seconds.
+// The sweep reads a page of 1,000 rows every few seconds. If the table outbox was restored without the table of relays, an
+// operator writes a row there, of a relay that has ended and whose low has seen nothing. A relay then scans the whole table at once.
 //
 // # The shape of the table
 //

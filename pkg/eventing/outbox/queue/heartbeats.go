@@ -196,3 +196,15 @@ func orNull(t time.Time) *time.Time {
 	}
 	return &t
 }
+
+// RequestScan makes a relay scan for the events that tx does not see: with the commit of tx a row of a relay is there that
+// has ended, with the name as its token. Its low has not seen the events (see "Lows and lives" in the doc.go of package outbox). With its
+// next heartbeat a relay takes the row over, and scans from the low. If the table of relays has no row, the next relay has to
+// scan the whole table, so the low has seen nothing.
+func RequestScan(ctx context.Context, tx pgx.Tx, name string) error {
+	_, err := tx.Exec(ctx, `
+		INSERT INTO outbox_relays (token, low, seen_at)
+		SELECT $1, CASE WHEN EXISTS (SELECT FROM outbox_relays) THEN pg_current_snapshot() ELSE $2::text::pg_snapshot END, '-infinity'
+		    ON CONFLICT (token) DO NOTHING`, name, string(Beginning))
+	return err
+}
