@@ -12,17 +12,17 @@ import (
 	"example.com/lockstep/pkg/eventing/outbox/queue"
 )
 
-// claimLoop claims new events and sends them to the channel claimed, until ctx ends.
-func (r *Relay) claimLoop(ctx context.Context, claimed chan<- *leasedBatch) {
+// claimLoop claims new events and sends them to the channel toPublish, until ctx ends.
+func (r *Relay) claimLoop(ctx context.Context, toPublish chan<- *leasedBatch) {
 	var s claimSchedule
 	for ctx.Err() == nil {
 		r.heartbeat()
-		r.step(ctx, &s, claimed)
+		r.step(ctx, &s, toPublish)
 	}
 }
 
 // step takes the next action of the claim schedule.
-func (r *Relay) step(ctx context.Context, s *claimSchedule, claimed chan<- *leasedBatch) {
+func (r *Relay) step(ctx context.Context, s *claimSchedule, toPublish chan<- *leasedBatch) {
 	now, due, paused := time.Now(), r.followUps.due(), r.pausedTypes()
 	r.followUps.setPausedTypes(paused)
 	wakeup := false
@@ -39,7 +39,7 @@ func (r *Relay) step(ctx context.Context, s *claimSchedule, claimed chan<- *leas
 	case actRegister:
 		r.register(ctx, s)
 	case actClaim:
-		r.claimWithRoom(ctx, s, paused, wakeup, claimed)
+		r.claimWithRoom(ctx, s, paused, wakeup, toPublish)
 	case actPause:
 		if wakeup {
 			signal(r.wakeups)
@@ -52,7 +52,7 @@ func (r *Relay) step(ctx context.Context, s *claimSchedule, claimed chan<- *leas
 
 // claimWithRoom claims new events if there is room for them. Otherwise it waits until there may
 // be room.
-func (r *Relay) claimWithRoom(ctx context.Context, s *claimSchedule, paused []string, wakeup bool, claimed chan<- *leasedBatch) {
+func (r *Relay) claimWithRoom(ctx context.Context, s *claimSchedule, paused []string, wakeup bool, toPublish chan<- *leasedBatch) {
 	if !r.inFlight.reserve(byClaim) {
 		if wakeup {
 			signal(r.wakeups)
@@ -60,7 +60,7 @@ func (r *Relay) claimWithRoom(ctx context.Context, s *claimSchedule, paused []st
 		backoff.Sleep(ctx, longestWait, r.inFlight.room[byClaim])
 		return
 	}
-	if err := r.claimNew(ctx, s, paused, claimed); err != nil {
+	if err := r.claimNew(ctx, s, paused, toPublish); err != nil {
 		r.claimFailed(ctx, s, err)
 	}
 }
@@ -117,16 +117,16 @@ func (r *Relay) waitForWork(ctx context.Context, wait time.Duration) {
 
 // claimNew claims new events and the events behind published ones. The caller has reserved room
 // for them.
-func (r *Relay) claimNew(ctx context.Context, s *claimSchedule, paused []string, claimed chan<- *leasedBatch) error {
+func (r *Relay) claimNew(ctx context.Context, s *claimSchedule, paused []string, toPublish chan<- *leasedBatch) error {
 	// The claim is not cancelled with ctx, because a cancelled claim may still commit after
 	// the relay has handed back its leases.
 	claiming, done := outlive(ctx, r.drainFor)
 	defer done()
-	return r.claimWithin(claiming, s, paused, claimed)
+	return r.claimWithin(claiming, s, paused, toPublish)
 }
 
 // claimWithin is claimNew with the context claiming, which bounds the statement.
-func (r *Relay) claimWithin(claiming context.Context, s *claimSchedule, paused []string, claimed chan<- *leasedBatch) error {
+func (r *Relay) claimWithin(claiming context.Context, s *claimSchedule, paused []string, toPublish chan<- *leasedBatch) error {
 	todo := r.followUps.take(r.claimEvents(), paused...)
 	at, lows, first := versionsOf(todo.after)
 	from := datedLow{queue.Earliest(first, todo.seen), todo.life}
@@ -139,13 +139,13 @@ func (r *Relay) claimWithin(claiming context.Context, s *claimSchedule, paused [
 		r.followUps.giveBack(todo)
 		return err
 	}
-	r.dispatch(claimResult{Claimed: c, claim: claim, sent: sent, low: datedLow{todo.seen, todo.life}, lows: lows}, claimed)
+	r.dispatch(claimResult{Claimed: c, claim: claim, sent: sent, low: datedLow{todo.seen, todo.life}, lows: lows}, toPublish)
 	if c.Truncated {
 		r.followUps.scheduleScan(from, sent)
 	} else if r.followUps.hasLeft(c, todo.alive) {
 		r.followUps.scheduleScan(from, sent.Add(max(c.FreeIn, jittered(scanEvery))))
 	}
-	r.followUps.claimEnded(c, todo, from.at)
+	r.followUps.claimEnded(c, todo, from.snapshot)
 	r.failures.Store(0)
 	s.claimed(sent, len(c.Batches), c.Truncated)
 	return nil
@@ -198,7 +198,7 @@ func (c claimResult) events() (n int) {
 // dispatch sends the batches of a claim to the publishers. It counts the batches as in flight, and
 // frees the room that was reserved for the claim. It also holds tenants that the claim shows to be busy
 // (see holdBusy). dispatch returns how many of the batches are probes.
-func (r *Relay) dispatch(b claimResult, claimed chan<- *leasedBatch) (probes int) {
+func (r *Relay) dispatch(b claimResult, toPublish chan<- *leasedBatch) (probes int) {
 	added := r.inFlight.add(b)
 	if !b.candidates {
 		if b.claim.Tenant == "" {
@@ -213,7 +213,7 @@ func (r *Relay) dispatch(b claimResult, claimed chan<- *leasedBatch) (probes int
 			batch.probe = b.state
 			probes++
 		}
-		claimed <- batch
+		toPublish <- batch
 	}
 	return probes
 }

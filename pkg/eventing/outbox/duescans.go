@@ -65,7 +65,7 @@ func (f *followUps) search(s *probeScan, types []string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	low := f.lowOfLists(func(kind string) bool { return slices.Contains(types, kind) })
-	if len(s.parts) == 0 || s.low.in != f.met.life || queue.Earliest(low, s.low.at) != low {
+	if len(s.parts) == 0 || s.low.life != f.met.life || queue.Earliest(low, s.low.snapshot) != low {
 		s.low, s.parts, s.took = datedLow{low, f.met.life}, low.Since(), 0
 	}
 	f.searching = s.low
@@ -86,7 +86,7 @@ func (f *followUps) endSearch() {
 func (f *followUps) searchLost(types []string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.searching.at != "" {
+	if f.searching.snapshot != "" {
 		f.noteSkippedTypes(f.met.low(f.searching), types...)
 	}
 }

@@ -28,12 +28,12 @@ func TestAResumeScansItsOwnTopic(t *testing.T) {
 			skip("30:30:", "40:40:", "long", "short")
 			probes := &probeScan{}
 			a.search(probes, []string{"short"})
-			if probes.low.at != "30:30:" {
-				t.Errorf("a search for probes begins at %q", probes.low.at)
+			if probes.low.snapshot != "30:30:" {
+				t.Errorf("a search for probes begins at %q", probes.low.snapshot)
 			}
 			a.endSearch()
 			resume(a)
-			if from := a.beginScan().at; from != "30:30:" {
+			if from := a.beginScan().snapshot; from != "30:30:" {
 				t.Errorf("the scan begins at %q", from)
 			}
 			if got := a.exclusions().paused; !slices.Equal(got, []string{"long"}) {

@@ -163,7 +163,7 @@ func TestAFailoverLosesTheMarkOfARetry(t *testing.T) {
 	}
 	r.beforeFailover()
 	h := <-claimed
-	h.low.in = r.followUps.met.life
+	h.low.life = r.followUps.met.life
 	b.exec(t, `UPDATE outbox SET next_retry_at = NULL, lock_token = NULL, locked_at = NULL`)
 	if err := r.writeHeartbeat(t.Context(), false); err != nil {
 		t.Fatal(err)

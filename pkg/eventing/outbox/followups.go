@@ -124,7 +124,7 @@ func (f *followUps) follow(u *unsettled, now, claimAt time.Time) {
 			return
 		}
 		f.published.add(p, claimAt)
-	case s.Batch[0].Retry && u.batch.low.in == f.met.life: // the batch was handed back, and ClaimRetries finds it at once
+	case s.Batch[0].Retry && u.batch.low.life == f.met.life: // the batch was handed back, and ClaimRetries finds it at once
 		f.retryAt = soonest(f.retryAt, now)
 	case slices.Contains(f.pausedTypes, s.Batch[0].AggregateType):
 		f.noteSkippedTypes(low, s.Batch[0].AggregateType)

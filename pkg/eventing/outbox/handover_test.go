@@ -75,7 +75,7 @@ func TestHandedOverEventNeedsNoClaim(t *testing.T) {
 		t.Fatalf("%d batches with the publishers, %d events in flight", len(claimed), r.inFlight.total())
 	}
 	got := <-claimed
-	if got.low != h.low || got.lowBehind != h.low || h.low.at == "" {
+	if got.low != h.low || got.lowBehind != h.low || h.low.snapshot == "" {
 		t.Errorf("the lows are %v and %v, want %v", got.low, got.lowBehind, h.low)
 	}
 	if want := h.opened.Add(queue.LeaseTime - h.clockError); h.clockError <= 0 || !got.leaseUntil.Equal(want) {

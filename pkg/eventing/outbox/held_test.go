@@ -177,7 +177,7 @@ func TestAHeldTenantReadsSkippedPages(t *testing.T) {
 	a, rates := newFollowUps(), newTenantRates(1000, "")
 	a.claimEnded(queue.Claimed{Seen: "90:90:"}, toClaim{}, "90:90:")
 	a.addScan("5:5:", time.Now())
-	from := a.beginScan().at
+	from := a.beginScan().snapshot
 	all := from.Since()
 	page := queue.TxSnapshot("40:40:").Until("51:51:")[0]
 	a.holdSaved("x")

@@ -144,7 +144,7 @@ func (f *inFlight) add(c claimResult) []*leasedBatch {
 		f.reserved--
 	}
 	var added []*leasedBatch
-	seen, full := datedLow{c.Seen, c.low.in}, c.full()
+	seen, full := datedLow{c.Seen, c.low.life}, c.full()
 	for _, events := range c.Batches {
 		if earlier := f.batches[events.Head()]; earlier != nil {
 			earlier.foundAgain = true
@@ -156,7 +156,7 @@ func (f *inFlight) add(c claimResult) []*leasedBatch {
 			low: c.low, lowBehind: seen,
 		}
 		if low, followed := c.lows[aggregateKey{events[0].AggregateType, events[0].AggregateID}]; followed {
-			b.low.at = queue.Earliest(b.low.at, low)
+			b.low.snapshot = queue.Earliest(b.low.snapshot, low)
 		}
 		switch {
 		case events[0].Retry:

@@ -13,7 +13,7 @@ const lastTime = time.Second
 // meanwhile. Without it such an event would wait for another relay, or for the next process. Without room for a claim, lastClaims waits
 // until settled batches have left room. It ends when a claim has left no event in flight, when last ends, or with the first failure:
 // then other relays find the events by this relay's low. The claims are like all others, so at each moment the low covers their events.
-func (r *Relay) lastClaims(last, flying context.Context, claimed chan<- *leasedBatch) {
+func (r *Relay) lastClaims(last, flying context.Context, toPublish chan<- *leasedBatch) {
 	var s claimSchedule
 	for last.Err() == nil && r.failures.Load() == 0 && r.followUps.due().registered {
 		paused := r.pausedTypes()
@@ -25,7 +25,7 @@ func (r *Relay) lastClaims(last, flying context.Context, claimed chan<- *leasedB
 			r.waitForRoom(last)
 			continue
 		}
-		if err := r.claimWithin(flying, &s, paused, claimed); err != nil || !r.mayClaimMore(last) {
+		if err := r.claimWithin(flying, &s, paused, toPublish); err != nil || !r.mayClaimMore(last) {
 			return
 		}
 	}

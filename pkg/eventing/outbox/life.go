@@ -31,16 +31,16 @@ type meeting struct {
 // of the server in which the low was taken. The work may go on in the next life. The snapshot cannot be
 // compared with the lows of that life, so meeting.low returns a low that can.
 type datedLow struct {
-	at queue.TxSnapshot // the low; empty if the work has none
-	in life             // the life in which at was taken
+	snapshot queue.TxSnapshot // the low; empty if the work has none
+	life     life             // the life in which snapshot was taken
 }
 
 // low returns the low of some work, as a snapshot of the server's present life. If the relay has begun
 // the work in a former life, the result is m.floor. queue.Beginning stays as it is, because it saw
 // nothing in any life. It is the low of events that the sweep has found, and floor may not cover these.
 func (m meeting) low(of datedLow) queue.TxSnapshot {
-	if of.in == m.life || of.at == "" || of.at == queue.Beginning {
-		return of.at
+	if of.life == m.life || of.snapshot == "" || of.snapshot == queue.Beginning {
+		return of.snapshot
 	}
 	return m.floor
 }

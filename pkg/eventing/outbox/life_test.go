@@ -212,8 +212,8 @@ func TestWorkRemembersItsLife(t *testing.T) {
 			t.Fatalf("%s: %d batches", what, len(claimed))
 		}
 		h := <-claimed
-		if h.low.in != want || want == 0 {
-			t.Errorf("%s: begun in the life %d, want %d", what, h.low.in, want)
+		if h.low.life != want || want == 0 {
+			t.Errorf("%s: begun in the life %d, want %d", what, h.low.life, want)
 		}
 		return h
 	}
@@ -252,8 +252,8 @@ func TestWorkRemembersItsLife(t *testing.T) {
 		t.Fatal(err)
 	}
 	publish(expect(former, "page of a scan"))
-	if probes.scan.low.in != former {
-		t.Errorf("search for probes: begun in the life %d", probes.scan.low.in)
+	if probes.scan.low.life != former {
+		t.Errorf("search for probes: begun in the life %d", probes.scan.low.life)
 	}
 
 	r.followUps.holdSaved(eventing.DefaultTenant)

@@ -74,7 +74,7 @@ func TestLockedRowsAreReported(t *testing.T) {
 				todo = actRetries
 			}
 			claim := func() {
-				s.started(datedLow{at: queue.Beginning})
+				s.started(datedLow{snapshot: queue.Beginning})
 				if !r.inFlight.reserve(byScan) {
 					t.Fatal("no room")
 				}

@@ -21,7 +21,7 @@ func (r *Relay) scanDue(t *testing.T, claimed chan<- *leasedBatch) bool {
 	t.Helper()
 	s := newScanSchedule()
 	s.started(r.followUps.beginScan())
-	if s.low.at == "" {
+	if s.low.snapshot == "" {
 		return false
 	}
 	for len(s.parts) > 0 {
@@ -145,9 +145,9 @@ func TestTheRestOfATruncatedBatchIsCovered(t *testing.T) {
 	} {
 		f := newInFlight()
 		f.reserved++
-		h := f.add(claimResult{Claimed: queue.Claimed{Batches: []queue.Batch{batchOf(3, 1)}, Seen: "50:50:"}, claim: claim, sent: time.Now(), low: datedLow{at: "10:10:"}})
-		if h[0].lowBehind.at != "10:10:" {
-			t.Errorf("%s: behind the batch nothing was visible to %s, want 10:10:", name, h[0].lowBehind.at)
+		h := f.add(claimResult{Claimed: queue.Claimed{Batches: []queue.Batch{batchOf(3, 1)}, Seen: "50:50:"}, claim: claim, sent: time.Now(), low: datedLow{snapshot: "10:10:"}})
+		if h[0].lowBehind.snapshot != "10:10:" {
+			t.Errorf("%s: behind the batch nothing was visible to %s, want 10:10:", name, h[0].lowBehind.snapshot)
 		}
 	}
 }
@@ -157,7 +157,7 @@ func TestTheRestOfATruncatedBatchIsCovered(t *testing.T) {
 func TestTheRestOfAPublishedBatchIsCovered(t *testing.T) {
 	t.Parallel()
 	for published, want := range map[int]queue.TxSnapshot{1: "10:10:", 3: "50:50:"} {
-		a, b := newFollowUps(), &leasedBatch{events: batchOf(3, 1), low: datedLow{at: "10:10:"}, lowBehind: datedLow{at: "50:50:"}}
+		a, b := newFollowUps(), &leasedBatch{events: batchOf(3, 1), low: datedLow{snapshot: "10:10:"}, lowBehind: datedLow{snapshot: "50:50:"}}
 		a.settled([]*unsettled{{
 			publishResult: publishResult{batch: b}, settlement: queue.Settlement{Batch: b.events, Published: published},
 		}}, false)

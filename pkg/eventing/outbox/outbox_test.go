@@ -264,7 +264,7 @@ func (b *bench) claimAll(t *testing.T, r *Relay, claimed chan<- *leasedBatch) {
 	var c claimSchedule
 	r.step(t.Context(), &c, claimed) // it joins the relays
 	s := newScanSchedule()
-	s.started(datedLow{at: queue.Beginning})
+	s.started(datedLow{snapshot: queue.Beginning})
 	if !r.inFlight.reserve(byScan) {
 		t.Fatal("no room for a claim")
 	}

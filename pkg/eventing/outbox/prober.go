@@ -30,19 +30,19 @@ const (
 
 // probeLoop probes the paused topics until ctx ends. Claims and scans never wait for probeLoop. The
 // statements of probeLoop are cancelled when flying ends, and not when ctx ends (see claimNew).
-func (r *Relay) probeLoop(ctx, flying context.Context, claimed chan<- *leasedBatch) {
+func (r *Relay) probeLoop(ctx, flying context.Context, toPublish chan<- *leasedBatch) {
 	for ctx.Err() == nil {
-		next := r.probe(flying, claimed)
+		next := r.probe(flying, toPublish)
 		backoff.Sleep(ctx, time.Until(next), r.wakeProbes)
 	}
 }
 
 // probe probes each paused topic that is due. next is when the caller must call probe again.
-func (r *Relay) probe(ctx context.Context, claimed chan<- *leasedBatch) (next time.Time) {
+func (r *Relay) probe(ctx context.Context, toPublish chan<- *leasedBatch) (next time.Time) {
 	next = time.Now().Add(longestWait)
 	for _, p := range r.pauses {
 		if state := p.startProbe(); state != 0 {
-			r.probeTopic(ctx, p, state, claimed)
+			r.probeTopic(ctx, p, state, toPublish)
 		}
 		if p.paused() {
 			next = soonest(next, p.nextProbe())
@@ -53,7 +53,7 @@ func (r *Relay) probe(ctx context.Context, claimed chan<- *leasedBatch) (next ti
 
 // probeTopic makes one search for events to probe a topic with. A failed search is repeated
 // after a pause, and does not affect other topics.
-func (r *Relay) probeTopic(ctx context.Context, p *topicPause, state int, claimed chan<- *leasedBatch) {
+func (r *Relay) probeTopic(ctx context.Context, p *topicPause, state int, toPublish chan<- *leasedBatch) {
 	if !r.inFlight.hasRoomForProbes() {
 		p.postpone(state, longestWait/10)
 		return
@@ -70,7 +70,7 @@ func (r *Relay) probeTopic(ctx context.Context, p *topicPause, state int, claime
 		// A batch that is not chosen is handed back, because publish does not send it while the
 		// topic is paused.
 		found.chosen, found.state = p.chooseProbes(state, found.Batches), state
-		for range len(found.chosen) - r.dispatch(found, claimed) {
+		for range len(found.chosen) - r.dispatch(found, toPublish) {
 			p.postpone(state, 0) // a chosen batch was in flight already, so dispatch has skipped it
 		}
 	case len(p.scan.parts) > 0:
@@ -124,7 +124,7 @@ func (r *Relay) candidates(ctx context.Context, p *topicPause) (found claimResul
 			return found, 0, all, err
 		}
 	}
-	found = claimResult{claim: some, sent: time.Now(), low: datedLow{in: without.life}, candidates: true}
+	found = claimResult{claim: some, sent: time.Now(), low: datedLow{life: without.life}, candidates: true}
 	if found.Claimed, retryIn, err = r.queue.ClaimRetries(ctx, some); err != nil || len(found.Batches) > 0 || leftFirst {
 		return found, retryIn, all, err
 	}

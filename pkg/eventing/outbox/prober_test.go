@@ -148,7 +148,7 @@ func TestOnlyItsOwnBatchesKeepATopicPaused(t *testing.T) {
 		e := event("busy", 1)
 		e.AggregateType = kind
 		r.inFlight.reserve(byScan)
-		r.inFlight.add(claimResult{Claimed: queue.Claimed{Batches: []queue.Batch{{{Event: e}}}}, low: datedLow{at: "1000000:1000000:"}})
+		r.inFlight.add(claimResult{Claimed: queue.Claimed{Batches: []queue.Batch{{{Event: e}}}}, low: datedLow{snapshot: "1000000:1000000:"}})
 		c := r.pauses["video"]
 		outAndDue(c)
 		r.searchThrough(t.Context(), c, claimed)

@@ -58,15 +58,15 @@ func TestASearchForProbesThatIsNotCoveredBeginsAgain(t *testing.T) {
 	outAndDue(p)
 	r.probeTopic(t.Context(), p, p.startProbe(), claimed)
 	if len(p.scan.parts) == 0 {
-		t.Fatalf("the search from %s had one page", p.scan.low.at)
+		t.Fatalf("the search from %s had one page", p.scan.low.snapshot)
 	}
-	begun := p.scan.low.at
+	begun := p.scan.low.snapshot
 	if err := open.Commit(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	r.followUps.seen = snapshotNow(t, b)
 	r.probeTopic(t.Context(), p, p.startProbe(), claimed)
-	if low := r.followUps.low(r.inFlight); low != begun && p.scan.low.at == begun {
+	if low := r.followUps.low(r.inFlight); low != begun && p.scan.low.snapshot == begun {
 		t.Errorf("the low is %s, and a search from %s goes on", low, begun)
 	}
 }
@@ -78,12 +78,12 @@ func TestASearchForProbesEndsWithThePause(t *testing.T) {
 	r, claimed := b.registered(t)
 	p := r.pauses["video"]
 	outAndDue(p)
-	p.scan.low.at, p.scan.parts = queue.Beginning, queue.Beginning.Since()
+	p.scan.low.snapshot, p.scan.parts = queue.Beginning, queue.Beginning.Since()
 	p.resumeIdle(p.state)
 	r.followUps.topicResumed(p.types)
 	outAndDue(p)
 	r.probeTopic(t.Context(), p, p.startProbe(), claimed)
-	if p.scan.low.at == queue.Beginning {
+	if p.scan.low.snapshot == queue.Beginning {
 		t.Error("the search of the former pause goes on")
 	}
 }
@@ -135,8 +135,8 @@ func TestASearchForProbesThatOutlastsThePause(t *testing.T) {
 	for r.scanDue(t, claimed) {
 	}
 	r.claim(t, claimed)
-	if low := r.followUps.low(r.inFlight); low != p.scan.low.at {
-		t.Errorf("the low is %s while a search from %s is on its way", low, p.scan.low.at)
+	if low := r.followUps.low(r.inFlight); low != p.scan.low.snapshot {
+		t.Errorf("the low is %s while a search from %s is on its way", low, p.scan.low.snapshot)
 	}
 	r.searchFailed(t.Context(), p, state, errors.New("no answer"))
 	r.claim(t, claimed)
@@ -157,7 +157,7 @@ func TestASearchForProbesReadsNoMoreBecauseOfTheSweep(t *testing.T) {
 	r.inFlight.batches[h.events.Head()] = h
 	r.probeTopic(t.Context(), p, p.startProbe(), claimed)
 	delete(r.inFlight.batches, h.events.Head())
-	if low := r.followUps.low(r.inFlight); low == queue.Beginning || p.scan.low.at == queue.Beginning {
-		t.Errorf("the search began at %s, and the low is %s after the sweep", p.scan.low.at, low)
+	if low := r.followUps.low(r.inFlight); low == queue.Beginning || p.scan.low.snapshot == queue.Beginning {
+		t.Errorf("the search began at %s, and the low is %s after the sweep", p.scan.low.snapshot, low)
 	}
 }

@@ -165,13 +165,13 @@ func (r *Relay) Run(ctx context.Context) error {
 	stopCalls := r.calls.Start(ctx)
 	// The channels have room for everything that may be in flight, so no send ever waits.
 	const most = maxEvents + maxCandidates
-	claimed, results := make(chan *leasedBatch, most), make(chan publishResult, most)
-	r.inFlight.acceptHandovers(claimed)
+	toPublish, results := make(chan *leasedBatch, most), make(chan publishResult, most)
+	r.inFlight.acceptHandovers(toPublish)
 	defer context.AfterFunc(ctx, r.inFlight.refuseHandovers)()
 	var publishing, settling, background sync.WaitGroup
 	for range publishesInFlight {
 		publishing.Go(func() {
-			for h := range claimed {
+			for h := range toPublish {
 				answer := r.send(last, flying, h)
 				r.inFlight.answer(h)
 				results <- publishResult{h, answer}
@@ -186,14 +186,14 @@ func (r *Relay) Run(ctx context.Context) error {
 		background.Go(func() { r.purge(ctx) })
 	}
 	var claiming sync.WaitGroup
-	claiming.Go(func() { r.scanLoop(ctx, flying, claimed) })
-	claiming.Go(func() { r.turnLoop(ctx, flying, claimed) })
-	claiming.Go(func() { r.probeLoop(ctx, flying, claimed) })
-	r.claimLoop(ctx, claimed)
-	r.lastClaims(last, flying, claimed)
+	claiming.Go(func() { r.scanLoop(ctx, flying, toPublish) })
+	claiming.Go(func() { r.turnLoop(ctx, flying, toPublish) })
+	claiming.Go(func() { r.probeLoop(ctx, flying, toPublish) })
+	r.claimLoop(ctx, toPublish)
+	r.lastClaims(last, flying, toPublish)
 	claiming.Wait()
 	r.inFlight.endHandovers()
-	close(claimed)
+	close(toPublish)
 	publishing.Wait()
 	close(results)
 	settling.Wait()

@@ -229,7 +229,7 @@ func TestARelayHoldsNoMoreThanItSays(t *testing.T) {
 		}
 	}
 	s := newScanSchedule()
-	s.started(datedLow{at: queue.Beginning})
+	s.started(datedLow{snapshot: queue.Beginning})
 	for range 10 { // a page that was cut short comes again
 		if r.inFlight.reserve(byClaim) {
 			if err := r.claimNew(t.Context(), &c, nil, claimed); err != nil {

@@ -82,9 +82,9 @@ func TestWhatIsBehindARetryIsCovered(t *testing.T) {
 	retry[0].Retry = true
 	for _, low := range []queue.TxSnapshot{"", "10:10:"} { // claimed as a retry, or by a scan
 		f.reserved++
-		h := f.add(claimResult{Claimed: queue.Claimed{Batches: []queue.Batch{retry}, Seen: "50:50:"}, claim: claim, sent: time.Now(), low: datedLow{at: low}})
-		if got := f.low(meeting{}); got != "50:50:" || h[0].lowBehind.at != got {
-			t.Errorf("low %q, behind the batch %q", got, h[0].lowBehind.at)
+		h := f.add(claimResult{Claimed: queue.Claimed{Batches: []queue.Batch{retry}, Seen: "50:50:"}, claim: claim, sent: time.Now(), low: datedLow{snapshot: low}})
+		if got := f.low(meeting{}); got != "50:50:" || h[0].lowBehind.snapshot != got {
+			t.Errorf("low %q, behind the batch %q", got, h[0].lowBehind.snapshot)
 		}
 		f.removeAll(h)
 	}

@@ -12,7 +12,7 @@ import (
 // that dead relays had leased, and events that a claim had to skip. The statements of scanLoop may
 // be slow and may fail, but no new event waits for these statements. The statements are cancelled
 // when flying ends, and not when ctx ends (see claimNew).
-func (r *Relay) scanLoop(ctx, flying context.Context, claimed chan<- *leasedBatch) {
+func (r *Relay) scanLoop(ctx, flying context.Context, toPublish chan<- *leasedBatch) {
 	s := newScanSchedule()
 	for ctx.Err() == nil {
 		due := r.followUps.due()
@@ -34,7 +34,7 @@ func (r *Relay) scanLoop(ctx, flying context.Context, claimed chan<- *leasedBatc
 			backoff.Sleep(ctx, longestWait, r.inFlight.room[byScan])
 			continue
 		}
-		if err := r.scan(flying, s, todo, claimed); err != nil {
+		if err := r.scan(flying, s, todo, toPublish); err != nil {
 			r.scanFailed(ctx, s, todo, err)
 		}
 	}
@@ -59,7 +59,7 @@ func (r *Relay) scanFailed(ctx context.Context, s *scanSchedule, todo action, er
 func (r *Relay) retriesWait() bool { return r.tenants.shared(time.Now()) && r.inFlight.retriesWait() }
 
 // scan makes the claim that the action todo names. The caller has reserved room for the claim.
-func (r *Relay) scan(ctx context.Context, s *scanSchedule, todo action, claimed chan<- *leasedBatch) error {
+func (r *Relay) scan(ctx context.Context, s *scanSchedule, todo action, toPublish chan<- *leasedBatch) error {
 	sent := time.Now()
 	without := r.followUps.exclusions()
 	claim := r.claimLimits(without)
@@ -72,7 +72,7 @@ func (r *Relay) scan(ctx context.Context, s *scanSchedule, todo action, claimed 
 		if err != nil {
 			return err
 		}
-		r.dispatch(claimResult{Claimed: got, claim: claim, sent: sent, low: datedLow{in: without.life}, retries: true}, claimed)
+		r.dispatch(claimResult{Claimed: got, claim: claim, sent: sent, low: datedLow{life: without.life}, retries: true}, toPublish)
 		s.retried(sent, got.Truncated, in)
 		r.noteLocked(ctx, &s.retryLocks, isLocked(got))
 	case actScanPage:
@@ -80,7 +80,7 @@ func (r *Relay) scan(ctx context.Context, s *scanSchedule, todo action, claimed 
 		if err != nil {
 			return err
 		}
-		r.dispatch(claimResult{Claimed: p.Claimed, claim: claim, sent: sent, low: s.low}, claimed)
+		r.dispatch(claimResult{Claimed: p.Claimed, claim: claim, sent: sent, low: s.low}, toPublish)
 		r.followUps.pageScanned(s.parts[0].Through(p), without)
 		if !p.Truncated && r.followUps.hasLeft(p.Claimed, without.alive) {
 			r.followUps.scheduleScan(s.low, sent.Add(max(p.FreeIn, jittered(scanEvery))))
@@ -97,7 +97,7 @@ func (r *Relay) scan(ctx context.Context, s *scanSchedule, todo action, claimed 
 		if err != nil {
 			return err
 		}
-		r.dispatch(claimResult{Claimed: p.Claimed, claim: claim, sent: sent, low: datedLow{queue.Beginning, without.life}}, claimed)
+		r.dispatch(claimResult{Claimed: p.Claimed, claim: claim, sent: sent, low: datedLow{queue.Beginning, without.life}}, toPublish)
 		s.swept(sent, p)
 	}
 	return nil

@@ -194,9 +194,9 @@ func (s *scanSchedule) retried(now time.Time, truncated bool, in time.Duration) 
 	}
 }
 
-// started begins a scan of the rows that low.at did not see.
+// started begins a scan of the rows that low.snapshot did not see.
 func (s *scanSchedule) started(low datedLow) {
-	s.low, s.parts, s.pageAt, s.scanMetLocks = low, low.at.Since(), time.Time{}, false
+	s.low, s.parts, s.pageAt, s.scanMetLocks = low, low.snapshot.Since(), time.Time{}, false
 }
 
 // pausePages plans the pause after a page of a scan that has found nothing to claim while tenants are

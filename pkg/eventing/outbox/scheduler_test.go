@@ -141,7 +141,7 @@ func TestOneKindOfScanThatFailsHoldsUpNoOther(t *testing.T) {
 				s.paged(queue.Page{Done: true})
 				due.scanAt = now.Add(scanEvery)
 			case todo == actStartScan:
-				s.started(datedLow{at: queue.Beginning})
+				s.started(datedLow{snapshot: queue.Beginning})
 			case todo == actSweepPage:
 				s.swept(now, queue.Page{Done: true})
 			}
@@ -176,7 +176,7 @@ func TestRetriesThatAreAlwaysDueHoldUpNoScan(t *testing.T) {
 				case actRetries:
 					s.retried(sent, truncated, time.Millisecond)
 				case actStartScan:
-					s.started(datedLow{at: queue.Beginning})
+					s.started(datedLow{snapshot: queue.Beginning})
 				case actScanPage:
 					s.paged(queue.Page{Done: true})
 				case actSweepPage:
@@ -268,7 +268,7 @@ func TestNextOfScans(t *testing.T) {
 func TestAScanGoesThroughItsParts(t *testing.T) {
 	t.Parallel()
 	s := newScanSchedule()
-	s.started(datedLow{at: "5:9:5,7"})
+	s.started(datedLow{snapshot: "5:9:5,7"})
 	if len(s.parts) != 3 {
 		t.Fatalf("%d parts, want the two that were open and the rest", len(s.parts))
 	}
@@ -310,7 +310,7 @@ func TestFollowUpsAreBounded(t *testing.T) {
 	a := newFollowUps()
 	a.claimEnded(queue.Claimed{Seen: "7:7:"}, toClaim{}, "7:7:")
 	u := waitingFor(1, 0)
-	u.batch.low.at, u.batch.lowBehind.at = queue.Beginning, queue.Beginning
+	u.batch.low.snapshot, u.batch.lowBehind.snapshot = queue.Beginning, queue.Beginning
 	const each = 100 // one by one, the race detector takes half a minute
 	for range 4 * maxFollowUps / each {
 		a.settled(slices.Repeat([]*unsettled{u}, each), false)
@@ -344,7 +344,7 @@ func TestLowReadsBothAtOnce(t *testing.T) {
 		}
 	}
 	r := batchOf(1, 1)
-	f.batches[r.Head()] = &leasedBatch{events: r, low: datedLow{at: "10:10:"}} // and leaves the list next
+	f.batches[r.Head()] = &leasedBatch{events: r, low: datedLow{snapshot: "10:10:"}} // and leaves the list next
 	f.mu.Unlock()
 	if got := <-low; got != "10:10:" {
 		t.Errorf("low %q", got)
@@ -370,7 +370,7 @@ func TestLowIsBelowAllThatIsUnfinished(t *testing.T) {
 	claim := queue.Claim{Events: claimEvents, PerAggregate: minPerAggregate, Bytes: claimBytes}
 	since := a.take(10).seen
 	f.reserved++
-	h := f.add(claimResult{Claimed: queue.Claimed{Batches: []queue.Batch{batch}, Seen: "30:30:"}, claim: claim, sent: time.Now(), low: datedLow{at: since}})
+	h := f.add(claimResult{Claimed: queue.Claimed{Batches: []queue.Batch{batch}, Seen: "30:30:"}, claim: claim, sent: time.Now(), low: datedLow{snapshot: since}})
 	a.claimEnded(queue.Claimed{Seen: "30:30:"}, toClaim{}, since)
 	low("20:20:", "in flight")
 	a.settled([]*unsettled{published(h[0], 1)}, true)
@@ -384,10 +384,10 @@ func TestLowIsBelowAllThatIsUnfinished(t *testing.T) {
 	low("40:40:", "nothing followed")
 	a.heartbeatWritten(queue.HeartbeatResult{Low: "10:10:", Inherited: "10:10:", Seen: "50:50:", Server: firstServer}, false)
 	low("10:10:", "taken over from a dead one")
-	from := a.beginScan().at
+	from := a.beginScan().snapshot
 	low("10:10:", "while it scans")
 	f.reserved++
-	h = f.add(claimResult{Claimed: queue.Claimed{Batches: []queue.Batch{batch}, Seen: "50:50:"}, claim: claim, sent: time.Now(), low: datedLow{at: from}})
+	h = f.add(claimResult{Claimed: queue.Claimed{Batches: []queue.Batch{batch}, Seen: "50:50:"}, claim: claim, sent: time.Now(), low: datedLow{snapshot: from}})
 	a.setPausedTypes([]string{"video"})
 	a.pageScanned(queue.Cursor{}, exclusions{paused: []string{"video"}})
 	a.endScan()
@@ -405,7 +405,7 @@ func TestLowIsBelowAllThatIsUnfinished(t *testing.T) {
 	low("40:40:", "all is done")
 	a.setPausedTypes([]string{"video"})
 	f.reserved++
-	h = f.add(claimResult{Claimed: queue.Claimed{Batches: []queue.Batch{batch}, Seen: "50:50:"}, claim: claim, sent: time.Now(), low: datedLow{at: "15:15:"}})
+	h = f.add(claimResult{Claimed: queue.Claimed{Batches: []queue.Batch{batch}, Seen: "50:50:"}, claim: claim, sent: time.Now(), low: datedLow{snapshot: "15:15:"}})
 	a.settled([]*unsettled{published(h[0], 0)}, false)
 	f.removeAll(h)
 	low("15:15:", "handed back while the topic is out")
@@ -428,7 +428,7 @@ func TestAScanPausesBetweenPagesOfHeldTenants(t *testing.T) {
 		}
 	}
 	for _, page := range []time.Duration{10 * time.Millisecond, time.Hour} {
-		s.started(datedLow{at: queue.Beginning})
+		s.started(datedLow{snapshot: queue.Beginning})
 		wanted("at the start", due, actScanPage, 0)
 		pause := min(pagePauseShare*page, maxPagePause)
 		s.pausePages(now.Add(-page), now)
@@ -441,7 +441,7 @@ func TestAScanPausesBetweenPagesOfHeldTenants(t *testing.T) {
 		scan := due
 		scan.scanAt = now
 		wanted("when another scan is due", scan, actStartScan, 0)
-		s.started(datedLow{at: queue.Beginning})
+		s.started(datedLow{snapshot: queue.Beginning})
 		wanted("at the start of that scan", due, actScanPage, 0)
 		s.pausePages(now.Add(-page), now)
 		now = now.Add(pause)
@@ -459,7 +459,7 @@ func TestOnlyScansPastHeldTenantsPause(t *testing.T) {
 	b.claimAll(t, r, claimed) // it joins the relays
 	scan := func() (paused bool) {
 		s := newScanSchedule()
-		s.started(datedLow{at: queue.Beginning})
+		s.started(datedLow{snapshot: queue.Beginning})
 		if !r.inFlight.reserve(byScan) {
 			t.Fatal("no room")
 		}

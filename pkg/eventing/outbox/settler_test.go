@@ -52,7 +52,7 @@ func TestAResultWithoutALeaseIsNotKept(t *testing.T) {
 	r := newBench(t).newRelay(t)
 	s := &settler{Relay: r, limit: 5}
 	over, good := waitingFor(1, -time.Second), waitingFor(1, queue.LeaseTime)
-	over.batch.low.at, good.batch.low.at = "7:7:", "9:9:"
+	over.batch.low.snapshot, good.batch.low.snapshot = "7:7:", "9:9:"
 	for _, u := range []*unsettled{over, good} {
 		r.inFlight.batches[u.batch.events.Head()] = u.batch
 		r.inFlight.events++
@@ -62,8 +62,8 @@ func TestAResultWithoutALeaseIsNotKept(t *testing.T) {
 	if !slices.Equal(s.waiting, []*unsettled{good}) || good.tries != 1 || r.inFlight.total() != 1 {
 		t.Errorf("%d wait, %d are in flight", len(s.waiting), r.inFlight.total())
 	}
-	if at := r.followUps.due().scanAt; r.followUps.low(r.inFlight) != over.batch.low.at || at.Before(ends) {
-		t.Errorf("a scan goes from %q at %v, want from %q when the lease has ended, at %v", r.followUps.low(r.inFlight), at, over.batch.low.at, ends)
+	if at := r.followUps.due().scanAt; r.followUps.low(r.inFlight) != over.batch.low.snapshot || at.Before(ends) {
+		t.Errorf("a scan goes from %q at %v, want from %q when the lease has ended, at %v", r.followUps.low(r.inFlight), at, over.batch.low.snapshot, ends)
 	}
 }
 
@@ -107,7 +107,7 @@ func TestABatchIsInFlightOnce(t *testing.T) {
 		if !f.reserve(byClaim) {
 			t.Fatal("no room for a claim")
 		}
-		return f.add(claimResult{Claimed: queue.Claimed{Batches: batches}, claim: queue.Claim{PerAggregate: minPerAggregate}, sent: time.Now(), low: datedLow{at: queue.Beginning}})
+		return f.add(claimResult{Claimed: queue.Claimed{Batches: batches}, claim: queue.Claim{PerAggregate: minPerAggregate}, sent: time.Now(), low: datedLow{snapshot: queue.Beginning}})
 	}
 	first := claim(again)
 	first[0].extend(time.Now().Add(queue.LeaseTime / 4))

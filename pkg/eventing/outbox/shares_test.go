@@ -310,7 +310,7 @@ func TestScansLeaveRetriesThatWait(t *testing.T) {
 			r.inFlight.retrying, want = retryEvents, 1
 		}
 		s := newScanSchedule()
-		s.started(datedLow{at: queue.Beginning})
+		s.started(datedLow{snapshot: queue.Beginning})
 		if !r.inFlight.reserve(byScan) {
 			t.Fatal("no room")
 		}

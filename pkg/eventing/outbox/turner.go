@@ -12,7 +12,7 @@ import (
 // turnLoop claims the events of held tenants, until ctx ends. It runs apart from the scan loop,
 // because a scan may read for seconds, and may fail again and again. The statements of turnLoop are
 // cancelled when flying ends, and not when ctx ends (see claimNew).
-func (r *Relay) turnLoop(ctx, flying context.Context, claimed chan<- *leasedBatch) {
+func (r *Relay) turnLoop(ctx, flying context.Context, toPublish chan<- *leasedBatch) {
 	var s turnSchedule
 	for ctx.Err() == nil {
 		todo, until := s.next(time.Now(), r.followUps.due())
@@ -33,7 +33,7 @@ func (r *Relay) turnLoop(ctx, flying context.Context, claimed chan<- *leasedBatc
 			r.followUps.withoutTurns(time.Now())
 			continue
 		}
-		if err := r.takeTurn(flying, &s, claimed); err != nil {
+		if err := r.takeTurn(flying, &s, toPublish); err != nil {
 			r.inFlight.release()
 			r.claimLost(err)
 			pause := s.failed(time.Now(), err, r.options.OutageBackoff)
@@ -46,7 +46,7 @@ func (r *Relay) turnLoop(ctx, flying context.Context, claimed chan<- *leasedBatc
 // takeTurn makes a claim for the next held tenant. It claims events behind the tenant's published
 // events, or events in the next page of the tenant's scan. The caller has reserved room for the
 // claim.
-func (r *Relay) takeTurn(ctx context.Context, s *turnSchedule, claimed chan<- *leasedBatch) error {
+func (r *Relay) takeTurn(ctx context.Context, s *turnSchedule, toPublish chan<- *leasedBatch) error {
 	all := r.followUps.exclusions()
 	held := len(all.held)
 	all.held = nil
@@ -67,9 +67,9 @@ func (r *Relay) takeTurn(ctx context.Context, s *turnSchedule, claimed chan<- *l
 		// The limit per aggregate is rounded up. So if every aggregate reaches its limit, the claim
 		// is full, which shows that the tenant has not caught up.
 		claim.PerAggregate = (n + len(after) - 1) / len(after)
-		got, err = r.claimBehind(ctx, h, after, claim, all.life, claimed)
+		got, err = r.claimBehind(ctx, h, after, claim, all.life, toPublish)
 	} else {
-		got, err = r.claimHeldPage(ctx, h, claim, claimed)
+		got, err = r.claimHeldPage(ctx, h, claim, toPublish)
 	}
 	if err != nil {
 		return err
@@ -83,7 +83,7 @@ func (r *Relay) takeTurn(ctx context.Context, s *turnSchedule, claimed chan<- *l
 
 // claimBehind claims the events of a held tenant that follow the published versions in after.
 func (r *Relay) claimBehind(
-	ctx context.Context, h *heldTenant, after []followUp, claim queue.Claim, in life, claimed chan<- *leasedBatch,
+	ctx context.Context, h *heldTenant, after []followUp, claim queue.Claim, in life, toPublish chan<- *leasedBatch,
 ) (queue.Claimed, error) {
 	at, lows, first := versionsOf(after)
 	left, sent := datedLow{first, in}, time.Now()
@@ -92,8 +92,8 @@ func (r *Relay) claimBehind(
 		r.followUps.turnFailed(h, after)
 		return c, err
 	}
-	got := claimResult{Claimed: c, claim: claim, sent: sent, low: datedLow{in: in}, lows: lows}
-	r.dispatch(got, claimed)
+	got := claimResult{Claimed: c, claim: claim, sent: sent, low: datedLow{life: in}, lows: lows}
+	r.dispatch(got, toPublish)
 	h.adaptVersions(len(after), got.events())
 	if got.events() > 0 || !c.Skipped { // events that could not be claimed are behind the versions, too
 		h.adaptPages(got.events())
@@ -122,7 +122,7 @@ func unclaimed(after []followUp, batches []queue.Batch) []followUp {
 
 // claimHeldPage claims the tenant's events in the next page of a held tenant's scan.
 func (r *Relay) claimHeldPage(
-	ctx context.Context, h *heldTenant, claim queue.Claim, claimed chan<- *leasedBatch,
+	ctx context.Context, h *heldTenant, claim queue.Claim, toPublish chan<- *leasedBatch,
 ) (queue.Claimed, error) {
 	sent, rows := time.Now(), h.pageRows(claim.Events)
 	p, err := r.queue.Scan(ctx, claim, h.parts[0], rows)
@@ -130,7 +130,7 @@ func (r *Relay) claimHeldPage(
 		return p.Claimed, err
 	}
 	got := claimResult{Claimed: p.Claimed, claim: claim, sent: sent, low: h.scanning}
-	r.dispatch(got, claimed)
+	r.dispatch(got, toPublish)
 	h.adaptRows(rows, p, got.events(), claim.Events)
 	if !p.Truncated && r.followUps.hasLeft(p.Claimed, claim.Alive) {
 		r.followUps.left(h, h.scanning, p.Seen, sent.Add(max(p.FreeIn, jittered(scanEvery))))

@@ -42,7 +42,7 @@ func TestPublishedVersionsOfAHeldTenantShareAClaim(t *testing.T) {
 		a.holdSaved("x")
 		batch := batchFor("x", 1)[0]
 		u := &unsettled{
-			publishResult: publishResult{batch: &leasedBatch{events: batch, lowBehind: datedLow{at: "90:90:"}}},
+			publishResult: publishResult{batch: &leasedBatch{events: batch, lowBehind: datedLow{snapshot: "90:90:"}}},
 			settlement:    queue.Settlement{Batch: batch, Published: 1},
 		}
 		a.settled([]*unsettled{u}, followed)
