@@ -31,7 +31,8 @@ func WriteJSON(w http.ResponseWriter, status int, v any) {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_, _ = w.Write(append(body, '\n'))
+	_, _ = w.Write(body) // alone, because append would copy it, and it stays in memory until the client has read it
+	_, _ = io.WriteString(w, "\n")
 }
 
 // DecodeJSON reads the body of r, one JSON value of at most maxBytes, into the value that into

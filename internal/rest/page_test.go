@@ -1,7 +1,9 @@
 package rest
 
 import (
+	"encoding/json"
 	"net/url"
+	"strings"
 	"testing"
 
 	"github.com/google/uuid"
@@ -93,7 +95,7 @@ func TestSizeOfAQuery(t *testing.T) {
 
 func TestFit(t *testing.T) {
 	t.Parallel()
-	const mib = 1 << 20
+	const half = maxPageBytes / 2
 	for _, test := range []struct {
 		items      []int
 		size, want int
@@ -101,13 +103,61 @@ func TestFit(t *testing.T) {
 		{nil, 7, 7},
 		{[]int{1, 2, 3}, 2, 2},
 		{[]int{1, 2, 3}, 3, 3},
-		{[]int{mib, mib, mib}, 50, 50},
-		{[]int{mib, mib, mib, 1, 1}, 50, 3},
-		{[]int{mib, mib, mib, 1}, 3, 3},
-		{[]int{5 * mib, 1}, 50, 1},
+		{[]int{half, half}, 50, 50},
+		{[]int{half, half, 1, 1}, 50, 2},
+		{[]int{half, half, 1}, 2, 2},
+		{[]int{3 * half, 1}, 50, 1},
 	} {
 		if got := FitPage(test.items, test.size, func(n int) int { return n }); got != test.want {
 			t.Errorf("Fit(%v, %d) = %d, want %d", test.items, test.size, got, test.want)
+		}
+	}
+}
+
+// TestAPageIsReadAsFarAsItFits: a reader that stops as PageSpace says has the item that no longer fits, from
+// which CutPage knows that a page follows.
+func TestAPageIsReadAsFarAsItFits(t *testing.T) {
+	t.Parallel()
+	const half = maxPageBytes / 2
+	for _, test := range []struct {
+		items []int
+		want  int
+	}{
+		{[]int{1, 2, 3}, 3},
+		{[]int{half, half}, 2},
+		{[]int{half, half, 1, 1, 1}, 3},
+		{[]int{3 * half}, 1},
+		{[]int{3 * half, 1, 1}, 2},
+	} {
+		read := 0
+		var space PageSpace
+		for more := true; more && read < len(test.items); read++ {
+			more = space.Take(test.items[read])
+		}
+		if read != test.want {
+			t.Errorf("%d items of %v are read, want %d", read, test.items, test.want)
+		}
+	}
+}
+
+// TestTextSize: no text is longer in an answer, over either protocol.
+func TestTextSize(t *testing.T) {
+	t.Parallel()
+	var all strings.Builder
+	for r := range rune(0x3000) {
+		all.WriteRune(r)
+	}
+	for _, text := range []string{"", "plain", "<b>&amp;</b>", "\x00\x1f\x7f", "\n\t\"\\", "\u2028\u2029", "\xff\xfe", "é中😀", all.String()} {
+		body, err := json.Marshal(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		size := TextSize(text, "")
+		if size < len(body)-len(`""`) || size < len(text) {
+			t.Errorf("%.40q has a size of %d, but %d bytes and %d in JSON", text, size, len(text), len(body)-len(`""`))
+		}
+		if strings.IndexFunc(text, func(r rune) bool { return r < ' ' || strings.ContainsRune(`"\`, r) }) < 0 && size != len(body)-len(`""`) {
+			t.Errorf("%.40q has a size of %d, want %d", text, size, len(body)-len(`""`))
 		}
 	}
 }

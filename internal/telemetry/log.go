@@ -15,15 +15,17 @@ import (
 // Logging's structured logs, with time, severity, message and service. A method that takes a
 // context also writes the context's trace, and its span if the span is sampled. project is the
 // Google Cloud project, and may be empty. Without a project, the console cannot link a line to its
-// trace. Do not log in a group that was opened with WithGroup, because the trace would land in the
+// trace. If w does not take a line within a second, further lines are dropped until it has: see
+// output. Do not log in a group that was opened with WithGroup, because the trace would land in the
 // group as well. Use LogAttrs or key-value pairs.
 func Logger(w io.Writer, level slog.Level, service, project string) *slog.Logger {
 	prefix := ""
 	if project != "" {
 		prefix = "projects/" + project + "/traces/"
 	}
-	lines := slog.NewJSONHandler(w, &slog.HandlerOptions{Level: level, ReplaceAttr: cloudNames})
-	return slog.New(traced{lines, prefix}).With("service", service)
+	options := &slog.HandlerOptions{Level: level, ReplaceAttr: cloudNames}
+	bounded := newOutput(w, slog.New(slog.NewJSONHandler(w, options)).With("service", service))
+	return slog.New(traced{slog.NewJSONHandler(bounded, options), prefix}).With("service", service)
 }
 
 // cloudNames renames slog's own top-level attributes.

@@ -214,6 +214,12 @@ func TestPagesOfLongVideosFitIntoAMessage(t *testing.T) {
 		SELECT gen_random_uuid(), gen_random_uuid(), repeat('🎬', 500), repeat('🎬', 10000), 1, 1, 1, now(), now() FROM generate_series(1, $1)`, n); err != nil {
 		t.Fatal(err)
 	}
+	for _, wanted := range [][]consistency.Position{nil, {position(newVideoID(), 1)}} {
+		read, _, err := listVideos(t.Context(), f.pool, Query{Caller: everyone, PageSize: rest.MaxPageSize}, uuid.Max, wanted)
+		if err != nil || len(read) > 5 {
+			t.Errorf("%d videos are read for a page, %v, want those that fit and one more", len(read), err)
+		}
+	}
 	seen := map[string]bool{}
 	for token, pages := "", 0; pages == 0 || token != ""; pages++ {
 		answer, err := client.ListVideos(t.Context(), &catalogv1.ListVideosRequest{PageSize: rest.MaxPageSize, PageToken: token})

@@ -53,8 +53,8 @@ func (q *Query) check() (before uuid.UUID, err error) {
 	return rest.ParsePageToken(q.PageToken, q.filter(), &bad), bad.Err()
 }
 
-// text is the length of v's text in a message, in bytes.
-func (v Video) text() int { return len(v.Title) + len(v.Description) }
+// text is the length of v's text in an answer, in bytes.
+func (v Video) text() int { return rest.TextSize(v.Title, v.Description) }
 
 // filter is the part of the query that a page token is bound to.
 func (q *Query) filter() string { return q.Caller.Scope() + q.UploaderID + " " + q.Title }

@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"example.com/lockstep/internal/rest"
 	"example.com/lockstep/pkg/eventing/consistency"
 	"example.com/lockstep/pkg/eventing/inbox"
 	"example.com/lockstep/pkg/eventing/tenant"
@@ -123,7 +124,7 @@ func readPage[T any](ctx context.Context, db *pgxpool.Pool, read readRows, by, p
 ) (items []T, reached int, err error) {
 	if len(wanted) == 0 {
 		err = read(ctx, db, func(rows pgx.Rows) (err error) {
-			items, err = pgx.CollectRows(rows, pgx.RowToStructByNameLax[T])
+			items, err = collectPage[T](rows, rows)
 			return err
 		}, page, args...)
 		return items, 0, err
@@ -134,7 +135,7 @@ func readPage[T any](ctx context.Context, db *pgxpool.Pool, read readRows, by, p
 	}
 	n := len(args)
 	err = read(ctx, db, func(rows pgx.Rows) (err error) {
-		items, reached, err = collectPage[T](rows)
+		items, err = collectPage[T](rows, counted{rows, &reached})
 		return err
 	}, fmt.Sprintf(`
 		SELECT item.*, reached
@@ -145,20 +146,27 @@ func readPage[T any](ctx context.Context, db *pgxpool.Pool, read readRows, by, p
 	return items, reached, err
 }
 
-func collectPage[T any](rows pgx.Rows) (items []T, reached int, err error) {
+// collectPage reads no more rows than an answer can have. row is the current row of rows.
+func collectPage[T any](rows pgx.Rows, row pgx.CollectableRow) (items []T, err error) {
+	defer rows.Close()
 	items = []T{} // so that an empty page is not null in JSON
-	for rows.Next() {
-		row := counted{rows, &reached}
+	var space rest.PageSpace
+	for more := true; more && rows.Next(); {
 		if rows.RawValues()[0] == nil { // a row without a key is a row without an item
-			return items, reached, row.Scan(make([]any, len(row.FieldDescriptions()))...)
+			return items, row.Scan(make([]any, len(row.FieldDescriptions()))...)
 		}
 		item, err := pgx.RowToStructByNameLax[T](row)
 		if err != nil {
-			return nil, 0, err
+			return nil, err
 		}
-		items = append(items, item)
+		text := 0
+		if long, ok := any(item).(interface{ text() int }); ok {
+			text = long.text()
+		}
+		items, more = append(items, item), space.Take(text)
 	}
-	return items, reached, rows.Err()
+	rows.Close() // the rest of the rows is read and dropped
+	return items, rows.Err()
 }
 
 // column returns one column of the rows after steps, as an array for a statement. For a UUID, C

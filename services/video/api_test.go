@@ -323,6 +323,10 @@ func TestPagesOfLongVideosFitIntoAMessage(t *testing.T) {
 	a.exec(`
 		INSERT INTO video.videos (video_id, uploader_id, title, description, duration_seconds, version, created_at, updated_at)
 		SELECT gen_random_uuid(), gen_random_uuid(), repeat('🎬', 500), repeat('🎬', 10000), 1, 1, now(), now() FROM generate_series(1, $1)`, n)
+	read, err := selectPage(t.Context(), a.db, aggregate.Scope(everyone), Filter{}, uuid.Max, n)
+	if err != nil || len(read) > 5 {
+		t.Errorf("%d videos are read for a page, %v, want those that fit and one more", len(read), err)
+	}
 	seen := map[string]bool{}
 	for token, pages := "", 0; pages == 0 || token != ""; pages++ {
 		answer, err := a.rpc.ListVideos(t.Context(), &videov1.ListVideosRequest{PageSize: rest.MaxPageSize, PageToken: token})

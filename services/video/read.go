@@ -45,8 +45,8 @@ func uploadedBy(uploader uuid.UUID) Filter {
 	return Filter{UploaderID: uuid.NullUUID{UUID: uploader, Valid: true}}
 }
 
-// text is the length of v's text in a message, in bytes.
-func (v Video) text() int { return len(v.Title) + len(v.Description) }
+// text is the length of v's text in an answer, in bytes.
+func (v Video) text() int { return rest.TextSize(v.Title, v.Description) }
 
 // List returns up to size (1 to 200) videos of the caller's tenant that are not deleted, newest
 // first. It returns fewer videos if the videos are very long. next is the token for the next page.

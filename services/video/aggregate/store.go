@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"example.com/lockstep/internal/auth"
+	"example.com/lockstep/internal/rest"
 	"example.com/lockstep/migrations"
 	"example.com/lockstep/pkg/eventing/bounded"
 	"example.com/lockstep/pkg/eventing/outbox"
@@ -90,5 +91,24 @@ func All[T any](found *[]T) func(pgx.Rows) error {
 	return func(rows pgx.Rows) (err error) {
 		*found, err = pgx.CollectRows(rows, reconcile.RowTo[T])
 		return err
+	}
+}
+
+// Page is like All for a page of a list, but reads no more rows than an answer can have. text is the length
+// of a row's texts: see [rest.TextSize].
+func Page[T any](found *[]T, text func(T) int) func(pgx.Rows) error {
+	return func(rows pgx.Rows) error {
+		defer rows.Close()
+		*found = []T{} // so that an empty page is not null in JSON
+		var space rest.PageSpace
+		for more := true; more && rows.Next(); {
+			row, err := reconcile.RowTo[T](rows)
+			if err != nil {
+				return err
+			}
+			*found, more = append(*found, row), space.Take(text(row))
+		}
+		rows.Close() // the rest of the rows is read and dropped
+		return rows.Err()
 	}
 }
