@@ -110,6 +110,10 @@ const columns = `o.id, o.aggregate_type, o.aggregate_id, o.version, o.event_type
 	     ELSE 'pending' END AS state,
 	o.publish_attempts AS attempts, o.occurred_at, o.next_retry_at, o.parked_at, o.published_at, coalesce(o.last_error, '') AS reason`
 
+// selected has the columns of the row o that columns reads.
+const selected = `o.id, o.aggregate_type, o.aggregate_id, o.version, o.event_type, o.published_at, o.parked_at,
+	o.lock_token, o.next_retry_at, o.publish_attempts, o.occurred_at, o.last_error`
+
 // blocked is the SQL expression for the number of events that wait behind the parked event o.
 const blocked = `(SELECT count(*) FROM outbox n
 	WHERE n.published_at IS NULL AND n.parked_at IS NULL
@@ -143,7 +147,7 @@ func (b *Backlog) List(ctx context.Context, f Filter, limit int) ([]Event, error
 	}
 	return bounded.Collect(ctx, b.db.Statement("list outbox", `
 		SELECT `+columns+`
-		  FROM (SELECT o.* FROM `+from+` AND `+where+` LIMIT $5) o
+		  FROM (SELECT `+selected+` FROM `+from+` AND `+where+` LIMIT $5) o
 		 ORDER BY o.occurred_at, o.id
 		 LIMIT $4`, f.args(min(limit, MaxList), b.counted)...), pgx.RowToStructByName[Event])
 }

@@ -107,7 +107,7 @@ func (b *Backlog) readStatus(ctx context.Context, tx pgx.Tx, s *Status) error {
 	rows, _ = tx.Query(ctx, `
 		SELECT o.aggregate_type, o.aggregate_id, o.id::text AS event, o.version, o.parked_at, coalesce(o.last_error, '') AS reason,
 		       `+blocked+` AS blocked
-		  FROM (SELECT * FROM outbox
+		  FROM (SELECT id, aggregate_type, aggregate_id, version, parked_at, last_error FROM outbox
 		         WHERE published_at IS NULL AND parked_at >= '-infinity' AND parked_at <= 'infinity'
 		         ORDER BY parked_at LIMIT $2) o
 		 ORDER BY blocked DESC, o.parked_at, o.id
