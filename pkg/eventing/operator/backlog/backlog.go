@@ -111,8 +111,8 @@ const columns = `o.id, o.aggregate_type, o.aggregate_id, o.version, o.event_type
 	o.publish_attempts AS attempts, o.occurred_at, o.next_retry_at, o.parked_at, o.published_at, coalesce(o.last_error, '') AS reason`
 
 // selected has the columns of the row o that columns reads.
-const selected = `o.id, o.aggregate_type, o.aggregate_id, o.version, o.event_type, o.published_at, o.parked_at,
-	o.lock_token, o.next_retry_at, o.publish_attempts, o.occurred_at, o.last_error`
+const selected = `o.id, o.aggregate_type, o.aggregate_id, o.version, o.event_type, o.published_at,
+	o.parked_at, o.lock_token, o.next_retry_at, o.publish_attempts, o.occurred_at, o.last_error`
 
 // blocked is the SQL expression for the number of events that wait behind the parked event o.
 const blocked = `(SELECT count(*) FROM outbox n
