@@ -39,10 +39,10 @@ func TestBeginEpoch(t *testing.T) {
 	if err != nil || second.Epoch < first.Epoch {
 		t.Errorf("%+v, %v; want none before %d", second, err, first.Epoch)
 	}
-	b.exec(t, `INSERT INTO outbox_epochs (epoch, actor, why) VALUES ($1, 'test', 'of a clock that is ahead')`,
-		time.Now().Add(time.Hour).Unix())
+	ahead := time.Now().Add(time.Hour).Unix()
+	b.exec(t, `INSERT INTO outbox_epochs (epoch, actor, why) VALUES ($1, 'test', 'of a clock that is ahead')`, ahead)
 	third, err := b.backlog.BeginEpoch(t.Context(), order)
-	if err != nil || third.Epoch <= time.Now().Add(time.Hour).Unix() {
+	if err != nil || third.Epoch <= ahead {
 		t.Errorf("%+v, %v; want one after all others", third, err)
 	}
 	epochs, err := b.backlog.Epochs(t.Context())
