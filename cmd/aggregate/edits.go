@@ -53,7 +53,7 @@ func (c *change) ownerEdits() {
 		fmt.Sprintf("\t%[1]s.Mount(router, s.%[2]s, log)\n\t%[1]s.RegisterGRPC(rpc, s.%[2]s)\n", a.Name, a.Plural()))
 	c.inside(erase, "import (", own)
 	c.inside(erase, "var Types = []string{", a.Name+".AggregateType,")
-	c.inside(erase, "for kind, query := range map[string]string{", a.Name+".AggregateType: "+a.Name+".SelectIDs,")
+	c.inside(erase, "for _, of := range []struct{ kind, query string }{", "{"+a.Name+".AggregateType, "+a.Name+".SelectIDs},")
 	c.inside(erase, "return []erasure.Found{", fmt.Sprintf(`{What: %q, Count: %s},`, a.Plural(), a.Plural()))
 	c.behind(erase, "func (e *Erasure) Find(ctx context.Context) ([]erasure.Found, error) {\n", c.part("parts/owner_find.tmpl"))
 	c.ahead(erase, "\tif kind != aggregateType {\n", c.part("parts/owner_owned.tmpl"))

@@ -33,7 +33,11 @@ func status(ctx context.Context, s *invocation) error {
 		return err
 	}
 	return s.print(now, func(w io.Writer) {
-		fmt.Fprintf(w, "pending\t%d\nblocked\t%d\nparked\t%d\n", now.Pending, now.Blocked, now.Parked)
+		more := ""
+		if now.More {
+			more = " or more"
+		}
+		fmt.Fprintf(w, "pending\t%d%s\nblocked\t%d%s\nparked\t%d\n", now.Pending, more, now.Blocked, more, now.Parked)
 		seen := "never"
 		if now.RelaySeen != nil {
 			seen = stamp(*now.RelaySeen)

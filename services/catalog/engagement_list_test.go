@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"example.com/lockstep/internal/pgtest"
 	"example.com/lockstep/internal/problem"
 	"example.com/lockstep/internal/rest"
 	"example.com/lockstep/pkg/eventing/consistency"
@@ -278,4 +279,27 @@ func TestHostileEngagementLists(t *testing.T) {
 	}
 	f.wantStored(t, l, l.row(1))
 	unasked(t, f)
+}
+
+// Without statistics, as after pg_upgrade, a page of a user's engagements does not read all of them.
+func TestAPageOfEngagementsNeedsNoStatistics(t *testing.T) {
+	t.Parallel()
+	f := setUp(t)
+	if _, err := f.admin.Exec(t.Context(), `ALTER TABLE catalog.video_user_engagements_projection SET (autovacuum_enabled = off)`); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.admin.Exec(t.Context(), `
+		INSERT INTO catalog.video_user_engagements_projection (user_id, video_id, version, created_at, updated_at)
+		SELECT $1::uuid, (lpad(to_hex(n), 8, '0') || '-0000-7000-8000-000000000000')::uuid, 1, now(), now()
+		  FROM generate_series(1, 30000) n ORDER BY md5(n::text)`, uploader); err != nil {
+		t.Fatal(err)
+	}
+	var last pgtest.Statement
+	found, _, err := listEngagements(t.Context(), last.Of(t, f.pool), scopeOf(everyone), uploader, uuid.Max, 50, nil)
+	if err != nil || len(found) != 50 {
+		t.Fatalf("%d engagements, %v", len(found), err)
+	}
+	if pages := last.Pages(t, f.pool); pages > 100 {
+		t.Errorf("a page of 50 engagements is read in %d pages", pages)
+	}
 }

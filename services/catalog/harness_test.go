@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -51,7 +52,9 @@ func (l *looks) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData)
 type scoped struct{}
 
 func (l *looks) TraceBatchStart(ctx context.Context, _ *pgx.Conn, b pgx.TraceBatchStartData) context.Context {
-	return context.WithValue(ctx, scoped{}, strings.Contains(b.Batch.QueuedQueries[0].SQL, "eventing.tenant"))
+	return context.WithValue(ctx, scoped{}, slices.ContainsFunc(b.Batch.QueuedQueries, func(q *pgx.QueuedQuery) bool {
+		return strings.Contains(q.SQL, "eventing.tenant")
+	}))
 }
 
 func (l *looks) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) {}

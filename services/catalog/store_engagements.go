@@ -99,7 +99,7 @@ func listEngagements(
 	sql := `SELECT ` + engagementColumns + ` FROM video_user_engagements_projection
 		WHERE user_id = $1 AND video_id < $2 AND deleted_at IS NULL ORDER BY video_id DESC LIMIT $3`
 	_, videos := pairs(idsOf(wanted))
-	found, reached, err = readPage[Engagement](ctx, db, scope.Read, "video_id", sql, []any{user, before, limit}, wanted, videos,
+	found, reached, err = readPage[Engagement](ctx, db, scope.ReadPage, "video_id", sql, []any{user, before, limit}, wanted, videos,
 		"video_user_engagements_projection p ON p.user_id = $1 AND p.video_id = w.id")
 	if err != nil {
 		return nil, 0, fmt.Errorf("list engagements: %w", err)

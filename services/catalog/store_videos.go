@@ -113,7 +113,7 @@ func (a videos) Upsert(ctx context.Context, tx pgx.Tx, steps []inbox.Step[Video]
 // trigram index for ILIKE.
 func listVideos(ctx context.Context, db *pgxpool.Pool, q Query, before uuid.UUID, wanted []consistency.Position,
 ) (videos []Video, reached int, err error) {
-	read, joined := scopeOf(q.Caller).Read, "video_projection p ON p.video_id = w.id"
+	read, joined := scopeOf(q.Caller).ReadPage, "video_projection p ON p.video_id = w.id"
 	from := `FROM video_projection WHERE deleted_at IS NULL AND video_id < $2`
 	args := []any{q.PageSize + 1, before}
 	// The statement has only the conditions that the query has, so that each combination is planned

@@ -201,14 +201,16 @@ func (e *Erasure) forgetEvents(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// each calls do with the ids of all aggregates of the user. A call has a batch of ids of one type.
+// each calls do with the ids of all aggregates of the user. A call has a batch of ids of one type. Tombstones come
+// last, so that a video that is deleted meanwhile is in one of the batches at least. It may be in two.
 func (e *Erasure) each(ctx context.Context, do func(kind string, ids []string) error) error {
-	for kind, query := range map[string]string{
-		aggregateType:  selectUploads,
-		engagementType: selectEngaged,
+	for _, of := range []struct{ kind, query string }{
+		{engagementType, selectEngaged},
+		{aggregateType, selectUploads},
+		{aggregateType, selectDeletedUploads},
 	} {
 		for after := uuid.Nil.String(); ; {
-			ids, err := selectIDs(ctx, e.db, query, e.User, after, eraseBatch)
+			ids, err := selectIDs(ctx, e.db, of.query, e.User, after, eraseBatch)
 			if err != nil {
 				return err
 			}
@@ -216,7 +218,7 @@ func (e *Erasure) each(ctx context.Context, do func(kind string, ids []string) e
 				break
 			}
 			after = ids[len(ids)-1]
-			if err := do(kind, ids); err != nil {
+			if err := do(of.kind, ids); err != nil {
 				return err
 			}
 		}

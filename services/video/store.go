@@ -87,6 +87,6 @@ func selectPage(
 	if f.UploaderID.Valid {
 		query, args = query+` AND uploader_id = $3`, append(args, f.UploaderID.UUID)
 	}
-	err = scope.Read(ctx, db, aggregate.Page(&page, Video.text), query+` ORDER BY video_id DESC LIMIT $2`, args...)
+	err = scope.ReadPage(ctx, db, aggregate.Page(&page, Video.text), query+` ORDER BY video_id DESC LIMIT $2`, args...)
 	return page, err
 }

@@ -18,17 +18,18 @@ const eraseBatch = 500
 // statement after 15 seconds. The longer eraseTimeout is for a database that does not answer.
 const eraseTimeout = 30 * time.Second
 
-// selectUploads selects the next ids of a user's videos behind a given id, including tombstones, which
-// have an index of their own. The index of the other videos has those of a user in the order of tenants,
-// and not of ids. So the planner may prefer to read all videos in the order of their ids, in the hope that
-// many are the user's. OFFSET 0 prevents that.
+// selectUploads selects the next ids of a user's videos behind a video, in the order of their tenants and ids. It selects no
+// tombstones, which have an index of their own. The video that it begins behind may be a tombstone by now.
 const selectUploads = `
-	SELECT video_id::text FROM (
-		(SELECT video_id FROM (
-			SELECT video_id FROM videos WHERE uploader_id = $1 AND deleted_at IS NULL AND video_id > $2::text::uuid OFFSET 0
-		 ) AS kept ORDER BY video_id LIMIT $3) UNION ALL
-		(SELECT video_id FROM videos WHERE uploader_id = $1 AND deleted_at IS NOT NULL AND video_id > $2::text::uuid ORDER BY video_id LIMIT $3)
-	) AS found ORDER BY video_id LIMIT $3`
+	SELECT video_id::text FROM videos
+	 WHERE uploader_id = $1 AND deleted_at IS NULL
+	   AND (tenant_id, video_id) > (coalesce((SELECT tenant_id FROM videos WHERE video_id = $2::text::uuid), ''), $2::text::uuid)
+	 ORDER BY tenant_id, videos.video_id LIMIT $3`
+
+// selectDeletedUploads selects the next ids of the tombstones of a user's videos behind a given id.
+const selectDeletedUploads = `
+	SELECT video_id::text FROM videos
+	 WHERE uploader_id = $1 AND deleted_at IS NOT NULL AND video_id > $2::text::uuid ORDER BY videos.video_id LIMIT $3`
 
 // selectTenants returns the tenants in which a user has something that is not deleted.
 func selectTenants(ctx context.Context, db bounded.Pool, user uuid.UUID) ([]string, error) {

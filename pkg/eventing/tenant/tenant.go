@@ -80,6 +80,18 @@ func (s Scope) Read(ctx context.Context, db *pgxpool.Pool, read func(pgx.Rows) e
 	})
 }
 
+// ReadPage does the same as Read, for a query that reads a page of rows by an index, in the order of the page. Without
+// statistics, for example after pg_upgrade, the planner expects few rows. It might then read all rows of a tenant or of a
+// user, and sort them, for each page. So it has to do without bitmaps of rows. A query of an index that needs bitmaps, such as GIN,
+// is for ReadReplanned.
+func (s Scope) ReadPage(ctx context.Context, db *pgxpool.Pool, read func(pgx.Rows) error, query string, args ...any) error {
+	return bounded.Run(ctx, ReadTime, func(ctx context.Context) error {
+		b := &pgx.Batch{}
+		b.Queue(`SELECT set_config('enable_bitmapscan', 'off', true)`)
+		return s.readBehind(ctx, db, b, read, query, args)
+	})
+}
+
 // ReadReplanned does the same as Read, but without the limit ReadTime, and makes Postgres plan the query
 // for its arguments each time. For a query of Read, Postgres may keep one plan for all arguments after
 // five executions. Planning costs tenths of a millisecond. It pays off if the best plan differs with the

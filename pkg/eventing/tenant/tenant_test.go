@@ -92,8 +92,8 @@ func TestNothingOutlivesItsTransaction(t *testing.T) {
 	t.Parallel()
 	made := pgtest.New(t)
 	db := made.Pool(t, made.URL+"&pool_max_conns=1")
-	const settings = `SELECT format('%s %s %s %s', current_setting('role'), current_setting('eventing.tenant', true),
-		current_setting('lock_timeout'), current_setting('plan_cache_mode'))`
+	const settings = `SELECT format('%s %s %s %s %s', current_setting('role'), current_setting('eventing.tenant', true),
+		current_setting('lock_timeout'), current_setting('plan_cache_mode'), current_setting('enable_bitmapscan'))`
 	var role, before string
 	if err := db.QueryRow(t.Context(), `SELECT current_user, (`+settings+`)`).Scan(&role, &before); err != nil {
 		t.Fatal(err)
@@ -118,14 +118,16 @@ func TestNothingOutlivesItsTransaction(t *testing.T) {
 		run  func() (string, error)
 		want string
 	}{
-		"a tenant":              {func() (string, error) { return within(acme.Enter) }, role + " acme 10s auto"},
-		"a tenant with a limit": {func() (string, error) { return within(func(b *pgx.Batch) { acme.EnterLimited(b, limit) }) }, role + " acme 70ms auto"},
-		"all tenants":           {func() (string, error) { return within(All().Enter) }, "none  10s auto"},
-		"all, with a limit":     {func() (string, error) { return within(func(b *pgx.Batch) { All().EnterLimited(b, limit) }) }, "none  70ms auto"},
-		"a read":                {func() (string, error) { return read(acme.Read) }, role + " acme 10s auto"},
-		"a read of all":         {func() (string, error) { return read(All().Read) }, "none  10s auto"},
-		"a planned read":        {func() (string, error) { return read(acme.ReadReplanned) }, role + " acme 10s force_custom_plan"},
-		"a planned read of all": {func() (string, error) { return read(All().ReadReplanned) }, "none  10s force_custom_plan"},
+		"a tenant":              {func() (string, error) { return within(acme.Enter) }, role + " acme 10s auto on"},
+		"a tenant with a limit": {func() (string, error) { return within(func(b *pgx.Batch) { acme.EnterLimited(b, limit) }) }, role + " acme 70ms auto on"},
+		"all tenants":           {func() (string, error) { return within(All().Enter) }, "none  10s auto on"},
+		"all, with a limit":     {func() (string, error) { return within(func(b *pgx.Batch) { All().EnterLimited(b, limit) }) }, "none  70ms auto on"},
+		"a read":                {func() (string, error) { return read(acme.Read) }, role + " acme 10s auto on"},
+		"a read of all":         {func() (string, error) { return read(All().Read) }, "none  10s auto on"},
+		"a page":                {func() (string, error) { return read(acme.ReadPage) }, role + " acme 10s auto off"},
+		"a page of all":         {func() (string, error) { return read(All().ReadPage) }, "none  10s auto off"},
+		"a planned read":        {func() (string, error) { return read(acme.ReadReplanned) }, role + " acme 10s force_custom_plan on"},
+		"a planned read of all": {func() (string, error) { return read(All().ReadReplanned) }, "none  10s force_custom_plan on"},
 	} {
 		if got, err := tc.run(); err != nil || got != tc.want {
 			t.Errorf("%s: %q, %v; want %q", name, got, err, tc.want)
@@ -134,5 +136,41 @@ func TestNothingOutlivesItsTransaction(t *testing.T) {
 		if err := db.QueryRow(t.Context(), settings).Scan(&after); err != nil || after != before {
 			t.Errorf("after %s: %q, %v; want %q", name, after, err, before)
 		}
+	}
+}
+
+// Without statistics, a page is read in the order of its index, and not all rows of the tenant. The same holds for a few rows of another
+// table for each row of the page.
+func TestAPageNeedsNoStatistics(t *testing.T) {
+	t.Parallel()
+	made := pgtest.New(t)
+	db := made.Pool(t, made.URL+"&pool_max_conns=1")
+	var role string
+	if err := db.QueryRow(t.Context(), `SELECT current_user`).Scan(&role); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := made.Pool(t, made.Admin).Exec(t.Context(), `
+		CREATE TABLE app.things (owner text, id bigint, title text, deleted_at timestamptz, PRIMARY KEY (owner, id)) WITH (autovacuum_enabled = off);
+		INSERT INTO app.things SELECT 'me', n, 'title' FROM generate_series(1, 100000) n ORDER BY md5(n::text);
+		CREATE TABLE app.parts (thing bigint, part bigint, title text, PRIMARY KEY (thing, part)) WITH (autovacuum_enabled = off);
+		INSERT INTO app.parts SELECT n, 1, 'title' FROM generate_series(1, 100000) n ORDER BY md5(n::text);
+		GRANT SELECT ON app.things, app.parts TO `+pgx.Identifier{role}.Sanitize()); err != nil {
+		t.Fatal(err)
+	}
+	var last pgtest.Statement
+	traced := last.Of(t, db)
+	var ids []int64
+	err := One(role, "acme").ReadPage(t.Context(), traced, func(rows pgx.Rows) (err error) {
+		ids, err = pgx.CollectRows(rows, pgx.RowTo[int64])
+		return err
+	}, `
+		SELECT id FROM (SELECT id, title FROM things WHERE owner = $1 AND id < $2 AND deleted_at IS NULL ORDER BY id DESC LIMIT $3) AS page
+		 CROSS JOIN LATERAL (SELECT count(title) AS n FROM parts WHERE thing = page.id) AS of
+		 WHERE n = 1 AND title <> '' ORDER BY id DESC`, "me", 90000, 50)
+	if err != nil || len(ids) != 50 || ids[0] != 89999 {
+		t.Fatalf("%d rows, %v", len(ids), err)
+	}
+	if pages := last.Pages(t, db); pages > 500 {
+		t.Errorf("a page of 50 rows reads %d database pages", pages)
 	}
 }

@@ -88,7 +88,7 @@ func selectWith(ctx context.Context, db *pgxpool.Pool, user uuid.UUID, videos []
 func selectPage(
 	ctx context.Context, db *pgxpool.Pool, scope tenant.Scope, user, before uuid.UUID, limit int,
 ) (page []Engagement, err error) {
-	err = scope.Read(ctx, db, aggregate.All(&page), `SELECT `+selected+` FROM engagements
+	err = scope.ReadPage(ctx, db, aggregate.All(&page), `SELECT `+selected+` FROM engagements
 		WHERE user_id = $1 AND video_id < $2 AND deleted_at IS NULL ORDER BY video_id DESC LIMIT $3`, user, before, limit)
 	return page, err
 }

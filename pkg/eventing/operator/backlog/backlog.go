@@ -62,10 +62,17 @@ const MaxList = 1000
 var ErrUnknown = errors.New("no such event")
 
 // Backlog is an operator's view of the outbox that db's search_path finds.
-type Backlog struct{ db bounded.Pool }
+type Backlog struct {
+	db bounded.Pool
+	// counted is how many events a Status counts, and a List sorts. ranked is how many parked events a Status compares by
+	// the number of events behind them.
+	counted, ranked int
+}
 
 // New returns the backlog of the outbox in db.
-func New(db *pgxpool.Pool) *Backlog { return &Backlog{bounded.Pool{DB: db, Limit: queryTimeout}} }
+func New(db *pgxpool.Pool) *Backlog {
+	return &Backlog{bounded.Pool{DB: db, Limit: queryTimeout}, MaxCounted, 10_000}
+}
 
 // Event is one row of the outbox.
 type Event struct {
@@ -103,6 +110,10 @@ const columns = `o.id, o.aggregate_type, o.aggregate_id, o.version, o.event_type
 	     ELSE 'pending' END AS state,
 	o.publish_attempts AS attempts, o.occurred_at, o.next_retry_at, o.parked_at, o.published_at, coalesce(o.last_error, '') AS reason`
 
+// selected has the columns of the row o that columns reads.
+const selected = `o.id, o.aggregate_type, o.aggregate_id, o.version, o.event_type, o.published_at,
+	o.parked_at, o.lock_token, o.next_retry_at, o.publish_attempts, o.occurred_at, o.last_error`
+
 // blocked is the SQL expression for the number of events that wait behind the parked event o.
 const blocked = `(SELECT count(*) FROM outbox n
 	WHERE n.published_at IS NULL AND n.parked_at IS NULL
@@ -127,14 +138,18 @@ func (f Filter) args(more ...any) []any {
 	return append([]any{f.Parked, f.AggregateID, f.Reason}, more...)
 }
 
-// List returns up to limit unpublished events, oldest first.
+// List returns up to limit unpublished events, oldest first. If f selects more than MaxCounted events, List returns the oldest of the
+// MaxCounted events that the database finds first, in the order of their transactions, or of their parking.
 func (b *Backlog) List(ctx context.Context, f Filter, limit int) ([]Event, error) {
+	from := `outbox_pending o WHERE true`
+	if f.Parked {
+		from = `outbox o WHERE o.published_at IS NULL AND o.parked_at >= '-infinity' AND o.parked_at <= 'infinity'`
+	}
 	return bounded.Collect(ctx, b.db.Statement("list outbox", `
 		SELECT `+columns+`
-		  FROM outbox_pending o
-		 WHERE `+where+`
+		  FROM (SELECT `+selected+` FROM `+from+` AND `+where+` LIMIT $5) o
 		 ORDER BY o.occurred_at, o.id
-		 LIMIT $4`, f.args(min(limit, MaxList))...), pgx.RowToStructByName[Event])
+		 LIMIT $4`, f.args(min(limit, MaxList), b.counted)...), pgx.RowToStructByName[Event])
 }
 
 // Detail is all that is known of one event.

@@ -9,14 +9,21 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
+// MaxCounted is how many events a Status counts, and how many a List sorts, at most. After a long outage millions may be
+// pending, and the statement would reach its time limit.
+const MaxCounted = 100_000
+
 // maxGroups bounds the lists of a Status. If more aggregates have parked events, the events have a
 // common cause, and the first hundred show this cause.
 const maxGroups = 100
 
 // Status describes an outbox at one moment.
 type Status struct {
-	// Pending counts the events that are not published, parked ones included.
+	// Pending counts the events that are not published, parked ones included. It counts up to MaxCounted of them.
 	Pending int64 `json:"pending"`
+	// More is true if Pending has reached MaxCounted. There may be more events then, and OldestAge and Blocked are those
+	// of the events that Pending counts.
+	More bool `json:"more"`
 	// OldestAge is the waiting time in seconds of the oldest event that a relay
 	// could send; 0 if there is none.
 	OldestAge float64 `json:"oldest_age_seconds"`
@@ -33,7 +40,7 @@ type Status struct {
 	// reason with the most events first; at most a hundred reasons.
 	ByReason []Reason `json:"by_reason"`
 	// ByAggregate has the aggregates with a parked event, the aggregate with
-	// the most blocked events first; at most a hundred.
+	// the most blocked events first; at most a hundred. They are of the 10,000 events that were parked first.
 	ByAggregate []Aggregate `json:"by_aggregate"`
 }
 
@@ -62,7 +69,7 @@ func (b *Backlog) Status(ctx context.Context) (s Status, err error) {
 	// One snapshot for all queries, so that the numbers add up.
 	once := pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}
 	err = pgx.BeginTxFunc(ctx, b.db.DB, once, func(tx pgx.Tx) error {
-		return s.read(ctx, tx)
+		return b.readStatus(ctx, tx, &s)
 	})
 	if err != nil {
 		return Status{}, fmt.Errorf("status of the outbox: %w", err)
@@ -73,8 +80,8 @@ func (b *Backlog) Status(ctx context.Context) (s Status, err error) {
 //go:embed status.sql
 var countBacklog string
 
-func (s *Status) read(ctx context.Context, tx pgx.Tx) error {
-	err := tx.QueryRow(ctx, countBacklog).Scan(&s.Pending, &s.Parked, &s.Blocked, &s.OldestAge)
+func (b *Backlog) readStatus(ctx context.Context, tx pgx.Tx, s *Status) error {
+	err := tx.QueryRow(ctx, countBacklog, b.counted).Scan(&s.Pending, &s.Parked, &s.Blocked, &s.OldestAge)
 	if err != nil {
 		return err
 	}
@@ -84,6 +91,7 @@ func (s *Status) read(ctx context.Context, tx pgx.Tx) error {
 	if err != nil {
 		return err
 	}
+	s.More = s.Pending == int64(b.counted)
 	// The writer's clock may be ahead of the database's.
 	s.OldestAge = max(s.OldestAge, 0)
 	rows, _ := tx.Query(ctx, `
@@ -99,10 +107,11 @@ func (s *Status) read(ctx context.Context, tx pgx.Tx) error {
 	rows, _ = tx.Query(ctx, `
 		SELECT o.aggregate_type, o.aggregate_id, o.id::text AS event, o.version, o.parked_at, coalesce(o.last_error, '') AS reason,
 		       `+blocked+` AS blocked
-		  FROM outbox o
-		 WHERE o.published_at IS NULL AND o.parked_at >= '-infinity' AND o.parked_at <= 'infinity'
+		  FROM (SELECT id, aggregate_type, aggregate_id, version, parked_at, last_error FROM outbox
+		         WHERE published_at IS NULL AND parked_at >= '-infinity' AND parked_at <= 'infinity'
+		         ORDER BY parked_at LIMIT $2) o
 		 ORDER BY blocked DESC, o.parked_at, o.id
-		 LIMIT $1`, maxGroups)
+		 LIMIT $1`, maxGroups, b.ranked)
 	s.ByAggregate, err = pgx.CollectRows(rows, pgx.RowToStructByName[Aggregate])
 	return err
 }

@@ -1,10 +1,10 @@
 SELECT count(*),
-       count(*) FILTER (WHERE parked),
+       (SELECT count(*) FROM outbox WHERE published_at IS NULL AND parked_at >= '-infinity' AND parked_at <= 'infinity'),
        count(*) FILTER (WHERE blocked),
        coalesce(extract(epoch FROM now() - min(occurred_at) FILTER (WHERE NOT parked AND NOT blocked)), 0)::float8
   FROM (SELECT o.occurred_at, o.parked_at IS NOT NULL AS parked,
                o.parked_at IS NULL AND p.version IS NOT NULL AS blocked
-          FROM outbox_pending o
+          FROM (SELECT aggregate_type, aggregate_id, version, occurred_at, parked_at FROM outbox_pending LIMIT $1) o
           LEFT JOIN (SELECT aggregate_type, aggregate_id, min(version) AS version
                        FROM outbox
                       WHERE published_at IS NULL AND parked_at >= '-infinity' AND parked_at <= 'infinity'

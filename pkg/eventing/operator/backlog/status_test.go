@@ -31,6 +31,41 @@ func TestStatusNeedsNoStatistics(t *testing.T) {
 	}
 }
 
+// More events are parked than a statement can count within its time. The state and the list read a bounded part of them.
+func TestManyParkedEventsAreNotAllRead(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.db = b.pg.Pool(t, b.pg.URL+"&pool_max_conns=1")
+	b.backlog = New(b.db)
+	b.backlog.counted, b.backlog.ranked = 1000, 200
+	const parked = 20_000
+	b.exec(t, `
+		INSERT INTO outbox (id, aggregate_type, aggregate_id, event_type, version, payload, parked_at, last_error)
+		SELECT gen_random_uuid(), 'video', v::text, 'VideoUpdated', 1, '', now() + v * interval '1 microsecond', 'refused'
+		  FROM generate_series(1, $1::int) v`, parked)
+	b.exec(t, `
+		INSERT INTO outbox (id, aggregate_type, aggregate_id, event_type, version, payload)
+		SELECT gen_random_uuid(), 'video', '7', 'VideoUpdated', v, '' FROM generate_series(2, 4) v`)
+	start := b.pages(t)
+	s, err := b.backlog.Status(t.Context())
+	if err != nil || s.Pending != 1000 || !s.More || s.Parked != parked || len(s.ByAggregate) != maxGroups ||
+		s.ByAggregate[0].AggregateID != "7" || s.ByAggregate[0].Blocked != 3 || s.ByReason[0].Parked != parked {
+		t.Errorf("%+v, %v", s, err)
+	}
+	if n := b.pages(t) - start; n > parked {
+		t.Errorf("the state was read in %d pages", n)
+	}
+	for _, f := range []Filter{{}, {Parked: true}, {Reason: "refused"}} {
+		start := b.pages(t)
+		if events, err := b.backlog.List(t.Context(), f, 10); err != nil || len(events) != 10 {
+			t.Errorf("%+v: %d events, %v", f, len(events), err)
+		}
+		if n := b.pages(t) - start; n > 4000 {
+			t.Errorf("%+v: 10 of 1000 events were read in %d pages", f, n)
+		}
+	}
+}
+
 // pages is how many pages of the outbox and its indexes this session has accessed.
 func (b *bench) pages(t *testing.T) int {
 	t.Helper()
