@@ -80,7 +80,12 @@ func TestHandoverOfALateInsert(t *testing.T) {
 // handBack settles the next batch with the publishers, which is handed back without a request.
 func (b *bench) handBack(t *testing.T, r *Relay, claimed <-chan *leasedBatch) {
 	t.Helper()
-	back := <-claimed
+	var back *leasedBatch
+	select {
+	case back = <-claimed:
+	case <-time.After(patience):
+		t.Fatal("the relay does not look for the event: was a handover opened?")
+	}
 	if rep := r.send(t.Context(), t.Context(), back); back.unresolved == nil || rep.requests != 0 || len(b.sent("a")) != 0 {
 		t.Fatalf("an event that may not exist was published: %+v", rep)
 	}
