@@ -127,7 +127,7 @@ type openStream struct {
 	// client is the client's context. It ends when the client no longer needs the stream.
 	client context.Context //nolint:containedctx // as ctx
 	// ctx is the stream's own context. It ends when the stream ends. If it is cancelled earlier,
-	// the client opens another stream, with more room.
+	// the client opens another stream.
 	ctx    context.Context //nolint:containedctx // it ends with the stream that it belongs to
 	cancel context.CancelCauseFunc
 
