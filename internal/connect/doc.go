@@ -15,7 +15,7 @@
 // If PUBSUB_EMULATOR_HOST is set, the client library connects to that address, in plain text and
 // without credentials. The client of this package differs from the library's own client in three
 // ways. After an outage, the client of this package works again within a second or two. The
-// library's own client pauses for up to a minute. The client of this package replaces a lost
+// library's own client pauses for up to two minutes. The client of this package replaces a lost
 // connection after 35 seconds, and the library's own client after five minutes at the earliest. With
 // a local broker, the client of this package also keeps idle subscriptions alive. keepalive.go has
 // the reasons.

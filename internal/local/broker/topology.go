@@ -10,8 +10,7 @@ import (
 )
 
 const (
-	// ackDeadline is how long the broker waits before it delivers a message of a crashed consumer
-	// again.
+	// ackDeadline is the lease of a message that a unary pull has brought. A stream asks for leases of its own.
 	ackDeadline = time.Minute
 	// retention is how far back a replay of a subscription can go.
 	retention = 7 * 24 * time.Hour

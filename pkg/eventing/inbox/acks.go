@@ -18,10 +18,12 @@ import (
 type pendingAck struct {
 	result  *pubsub.AckResult
 	event   eventing.Event
-	message string // the id of the message
+	message string    // the id of the message
+	until   time.Time // when the answer is no longer waited for
 }
 
-// ackTimeout bounds the wait for the broker's answer to an ack.
+// ackTimeout bounds the wait for the broker's answer to an ack. The time begins with the ack, and not when
+// watchAcks comes to it. So many acks without an answer take no longer than one.
 const ackTimeout = 10 * time.Second
 
 // afterCommit acknowledges the events of a committed transaction, and blocks the aggregates that
@@ -91,7 +93,7 @@ func moveTo(moved []consistency.Position, at consistency.Position) []consistency
 func (c *Consumer) ack(ctx context.Context, d *delivery) {
 	d.finished = true
 	for _, m := range d.takeUnanswered() {
-		ack := pendingAck{result: m.AckWithResult(), event: d.event(), message: m.ID}
+		ack := pendingAck{result: m.AckWithResult(), event: d.event(), message: m.ID, until: time.Now().Add(ackTimeout)}
 		ack.event.Payload = nil // it would stay in memory
 		c.budget.release(loadOf(m))
 		select {
@@ -119,15 +121,19 @@ func (c *Consumer) watchAcks(ctx context.Context) {
 }
 
 // checkAck counts an ack that the broker refused because the lease was lost. The message comes
-// again, and is then a duplicate.
+// again, and is then a duplicate. An ack without an answer is not counted. If the stream of its message
+// has ended with an error that the client does not retry, the client has not sent the ack, and the message
+// comes again, too.
 func (c *Consumer) checkAck(ctx context.Context, ack pendingAck) {
-	ctx, cancel := context.WithTimeout(ctx, ackTimeout)
+	ctx, cancel := context.WithDeadline(ctx, ack.until)
 	defer cancel()
-	if status, err := ack.result.Get(ctx); err != nil && ctx.Err() == nil {
-		c.metrics.ackFailed(ctx)
-		c.logOf(ack.event, ack.message).WarnContext(ack.event.InTrace(ctx), "ack refused: the message will come again, as a duplicate",
-			"error", err, "status", int(status))
+	status, err := ack.result.Get(ctx) // an answer that has come counts even if ctx has ended
+	if err == nil || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
+		return
 	}
+	c.metrics.ackFailed(ctx)
+	c.logOf(ack.event, ack.message).WarnContext(ack.event.InTrace(ctx), "ack refused: the message will come again, as a duplicate",
+		"error", err, "status", int(status))
 }
 
 // giveBack nacks the messages of all deliveries that are not finished, so that the broker delivers them

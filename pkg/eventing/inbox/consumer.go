@@ -34,9 +34,9 @@ const (
 	// leaseTime is the longest duration of a lease. The client renews a lease before its end. The messages
 	// of a killed process come again when their leases are over. Without leaseTime a message on its way to
 	// the client has a lease of 60 seconds. For a message that has reached the client, the client then
-	// takes the 99th percentile of all times to an ack since the process was started. After one outage this
-	// percentile is ten minutes, until the process ends. On an exactly-once subscription the client takes
-	// leases of at least 60 seconds in any case.
+	// takes the 99th percentile of all times to an ack since it began to pull. If an outage holds up more than
+	// a hundredth of the messages, this percentile is the length of the outage from then on, up to ten minutes.
+	// On an exactly-once subscription the client takes leases of at least 60 seconds in any case.
 	leaseTime = 30 * time.Second
 
 	// batchTimeout bounds one transaction. It may be longer than an ack deadline, because the

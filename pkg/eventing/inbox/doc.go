@@ -309,8 +309,11 @@
 // again within 30 s. For an exactly-once subscription the client's leases are 60 s. If a message is in hand
 // for more than a day, the broker delivers it again once a day, and the consumer joins the new message to
 // the one in hand. The new message gives its data up and counts in the budget as some 1 KiB and not as a
-// message. Apart from that, the broker's delivery count grows only when a process ends or when a stream
-// breaks during a delivery.
+// message. Apart from that, the broker's delivery count grows only when a process ends, when a stream
+// breaks during a delivery, or when the client gives a stream up. The client does so after an error that it
+// does not retry, such as PERMISSION_DENIED or NOT_FOUND. For the messages of that stream the client then
+// sends neither extensions nor acks, so all messages in hand come again. Their events are found done, or
+// join those in hand.
 //
 // A transaction has at most 1,000 events and takes at most 30 seconds.
 //

@@ -2,9 +2,13 @@ package inbox
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -42,14 +46,19 @@ func exactly(t *testing.T) (*pubsub.Client, *localpubsub.Clock) {
 		if _, err := client.TopicAdminClient.CreateTopic(t.Context(), &pubsubpb.Topic{Name: from}); err != nil {
 			t.Fatal(err)
 		}
-		_, err = client.SubscriptionAdminClient.CreateSubscription(t.Context(), &pubsubpb.Subscription{
-			Name: "projects/test/subscriptions/" + name, Topic: from, EnableExactlyOnceDelivery: true, AckDeadlineSeconds: 10,
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		createExactly(t, client, name, from)
 	}
 	return client, clock
+}
+
+func createExactly(t *testing.T, client *pubsub.Client, name, from string) {
+	t.Helper()
+	_, err := client.SubscriptionAdminClient.CreateSubscription(t.Context(), &pubsubpb.Subscription{
+		Name: "projects/test/subscriptions/" + name, Topic: from, EnableExactlyOnceDelivery: true, AckDeadlineSeconds: 10,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
 }
 
 // An ack of a lease that was lost is refused: it is said, and the message, which
@@ -87,6 +96,64 @@ func TestARefusedAckIsNoticed(t *testing.T) {
 	if n := b.count(t, effects, "a"); n != 1 {
 		t.Errorf("%d effects", n)
 	}
+}
+
+// refusals counts the log lines that an ack was refused.
+type refusals struct{ complaints }
+
+func (r *refusals) Handle(_ context.Context, line slog.Record) error {
+	if strings.HasPrefix(line.Message, "ack refused") {
+		r.n.Add(1)
+	}
+	return nil
+}
+
+func (r *refusals) WithAttrs([]slog.Attr) slog.Handler { return r }
+
+// The client never answers an ack whose stream has ended with an error that it does not retry. However many
+// such acks there are, the refusal of a later ack is noticed soon.
+func TestARefusedAckIsNoticedBehindUnansweredAcks(t *testing.T) {
+	t.Parallel()
+	const unanswered = 20 // at a wait of ackTimeout for each, longer than patience
+	b := newBench(t)
+	client, clock := exactly(t)
+	b.client = client
+	var goOn atomic.Pointer[chan struct{}]
+	stop := func() (release func()) {
+		c := make(chan struct{})
+		goOn.Store(&c)
+		return func() { close(c) }
+	}
+	b.setSpoil(func(eventing.Event) error {
+		<-*goOn.Load()
+		return nil
+	})
+	release := stop()
+	heard := &refusals{}
+	c := NewConsumer(b.db, client, subscription, b.handler(decode), slog.New(heard), func() {}, Options{})
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	var running sync.WaitGroup
+	running.Go(func() { _ = c.Run(ctx) })
+	t.Cleanup(func() { cancel(); running.Wait() })
+	for i := range unanswered {
+		b.publishRaw(t, event(fmt.Sprint("unanswered", i), 1).Message())
+	}
+	until(t, "all are in hand", func() bool { return c.budget.inHand().messages == unanswered })
+	name := &pubsubpb.DeleteSubscriptionRequest{Subscription: "projects/test/subscriptions/" + subscription}
+	if err := client.SubscriptionAdminClient.DeleteSubscription(t.Context(), name); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "the stream has ended", func() bool { return c.metrics.pullFailures() > 0 })
+	createExactly(t, client, subscription, topic)
+	release()
+	b.eventually(t, unanswered, withDone)
+
+	release = stop()
+	b.publishRaw(t, event("refused", 1).Message())
+	until(t, "it is in hand", func() bool { return c.budget.inHand().messages == 1 })
+	clock.Advance(time.Hour)
+	release()
+	until(t, "the refusal is noticed", func() bool { return heard.n.Load() > 0 })
 }
 
 // A message at the limits of Pub/Sub has no room for why it is dead. It must find

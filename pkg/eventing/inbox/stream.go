@@ -127,7 +127,7 @@ type openStream struct {
 	// client is the client's context. It ends when the client no longer needs the stream.
 	client context.Context //nolint:containedctx // as ctx
 	// ctx is the stream's own context. It ends when the stream ends. If it is cancelled earlier,
-	// the client opens another stream, with more room.
+	// the client opens another stream.
 	ctx    context.Context //nolint:containedctx // it ends with the stream that it belongs to
 	cancel context.CancelCauseFunc
 
@@ -136,7 +136,8 @@ type openStream struct {
 	closed bool         // no request goes to the broker any more
 }
 
-var errMoreRoom = errors.New("there is more room than the stream was opened for")
+// errNotEnded is why CloseSend cancels a stream.
+var errNotEnded = errors.New("the broker has not ended the half-closed stream")
 
 // endTime is how long a half-closed stream may take to end.
 const endTime = 10 * time.Second
@@ -175,11 +176,18 @@ func (o *openStream) SendMsg(m any) error {
 	return o.ClientStream.SendMsg(request)
 }
 
-// CloseSend half-closes the stream.
+// CloseSend half-closes the stream, and cancels it if it has not ended after endTime. The client half-closes
+// a stream on which the broker has not answered a keep-alive. Such a broker may not answer the half-close
+// either. Without Streams the client's next keep-alive then fails, and the client opens another stream. But
+// SendMsg drops that keep-alive.
 func (o *openStream) CloseSend() error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.closed = true
+	if !o.closed {
+		o.closed = true
+		late := time.AfterFunc(endTime, func() { o.cancel(errNotEnded) })
+		context.AfterFunc(o.ctx, func() { late.Stop() })
+	}
 	return o.ClientStream.CloseSend()
 }
 
@@ -199,14 +207,9 @@ func (o *openStream) widen(b *budget, room, most load) {
 		return
 	}
 	_ = o.CloseSend() // the error of a broken stream does not matter
-	select {
-	case <-o.ctx.Done():
-	case <-time.After(endTime):
-		o.cancel(errMoreRoom)
-	}
 }
 
-// RecvMsg reports a cancel for more room as a network error. After a network error, as after an
+// RecvMsg reports the cancel of CloseSend as a network error. After a network error, as after an
 // end without an error, the client opens another stream.
 //
 // While the consumer ends, RecvMsg does not report the end of a stream until the client gives the
@@ -222,8 +225,8 @@ func (o *openStream) RecvMsg(m any) error {
 		<-o.client.Done()
 		return status.FromContextError(o.client.Err()).Err()
 	}
-	if errors.Is(context.Cause(o.ctx), errMoreRoom) {
-		err = status.Error(codes.Unavailable, errMoreRoom.Error())
+	if errors.Is(context.Cause(o.ctx), errNotEnded) {
+		err = status.Error(codes.Unavailable, errNotEnded.Error())
 	}
 	o.cancel(err)
 	return err

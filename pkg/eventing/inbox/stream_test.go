@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net"
 	"os"
 	"runtime"
@@ -497,4 +498,25 @@ func TestAGapBetweenStreamsIsNoFailure(t *testing.T) {
 		later()
 		shown("ended", true)
 	})
+}
+
+// The client half-closes a stream on which the broker has left a keep-alive unanswered. Such a broker may
+// leave the half-close unanswered, too. The client then opens another stream.
+func TestAStreamThatTheBrokerDoesNotEndIsReplaced(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, 5)
+	until(t, "a stream is open", func() bool { return len(w.opened()) == 1 })
+	w.deaf.Store(true)
+	streams := w.c.options.Streams.of(w.c.subscriber.String())
+	streams.mu.Lock()
+	open := slices.Collect(maps.Keys(streams.open))
+	streams.mu.Unlock()
+	for _, one := range open {
+		if err := one.CloseSend(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	until(t, "another stream is open", func() bool { return len(w.opened()) == 2 })
+	w.publishRaw(t, event("a", 1).Message())
+	w.eventually(t, 1, withDone)
 }

@@ -47,8 +47,9 @@ const (
 	maxRequestMessages = 1000
 	// maxRequestBytes is below Pub/Sub's limit of 10 MB.
 	maxRequestBytes = 8 << 20
-	// attributeBytes is a generous estimate for the attributes of one message.
-	attributeBytes = 1 << 10
+	// attributeBytes is more than a message takes without its payload and the texts of its event. The rest
+	// is the names of the attributes, ids, numbers, times and the encoding.
+	attributeBytes = 512
 )
 
 // report is the result of publishing a batch.
@@ -108,11 +109,11 @@ func (p publisher) publish(ctx, flying context.Context, b *leasedBatch, pause *t
 }
 
 // fitting returns how many events of r, from the first on, fit into one request by their size in
-// bytes. It returns at least 1.
+// bytes. It returns at least 1. The aggregate id counts twice, because it is also the ordering key.
 func fitting(r queue.Batch) int {
 	size := 0
 	for i, e := range r {
-		size += len(e.Payload) + len(e.AggregateID) + attributeBytes
+		size += attributeBytes + len(e.Payload) + 2*len(e.AggregateID) + len(e.AggregateType) + len(e.Type) + len(e.TenantID) + len(e.TraceParent)
 		if i > 0 && size > maxRequestBytes {
 			return i
 		}

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -13,6 +14,8 @@ import (
 
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/uuid"
+	"google.golang.org/protobuf/proto"
 
 	"example.com/lockstep/pkg/eventing"
 	"example.com/lockstep/pkg/eventing/outbox/queue"
@@ -26,6 +29,17 @@ func batchOf(n, bytes int) queue.Batch {
 		r[i].Payload = make([]byte, bytes)
 	}
 	return r
+}
+
+// longTexts returns b with the longest attributes that an event may have. The type stays, because it has a topic.
+func longTexts(b queue.Batch) queue.Batch {
+	text := strings.Repeat("x", eventing.MaxKeyBytes)
+	for i := range b {
+		e := &b[i].Event
+		e.AggregateID, e.Type, e.TenantID, e.TraceParent, e.PreviousEventID = text, text, text, text, uuid.Max
+		e.Version, e.SchemaVersion, e.Epoch = math.MaxInt64, math.MaxInt32, math.MaxInt64
+	}
+	return b
 }
 
 // withLease returns events as a batch with a lease that has just begun.
@@ -46,6 +60,7 @@ func TestARequestKeepsTheBrokersLimits(t *testing.T) {
 		"large":           {batchOf(5, 3<<20), []int{2, 2, 1}},
 		"each too large":  {batchOf(2, maxRequestBytes+1), []int{1, 1}},
 		"large with what": {batchOf(2, maxRequestBytes-attributeBytes-1), []int{1, 1}},
+		"long texts":      {longTexts(batchOf(1000, 6000)), []int{720, 280}},
 	} {
 		b := newBench(t)
 		var got []int
@@ -53,6 +68,9 @@ func TestARequestKeepsTheBrokersLimits(t *testing.T) {
 			got = append(got, len(req.Messages))
 			if by, ok := ctx.Deadline(); !ok || time.Until(by) > publishTimeout {
 				t.Errorf("%s: a request has until %v", name, by)
+			}
+			if size := proto.Size(req); size > maxRequestBytes && len(req.Messages) > 1 {
+				t.Errorf("%s: a request of %d messages has %d bytes", name, len(req.Messages), size)
 			}
 			return nil
 		})
