@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"cloud.google.com/go/pubsub/v2"
@@ -54,12 +55,15 @@ const (
 	// maxDeadLetterBytes is the greatest size of the data. It is below Pub/Sub's limit of 10 MB for a
 	// request, and so leaves room for the attributes.
 	maxDeadLetterBytes = 9_500_000
+	// schemaPrefix begins the names of the attributes that Pub/Sub adds to the messages of a topic with a schema. Pub/Sub
+	// reserves such names, and the topic of the dead letters has no schema.
+	schemaPrefix = "googclient_schema"
 )
 
 // deadLetterMessage returns m with the reason why it is dead. A message at the limits of Pub/Sub
 // has no room for the reason, so the broker would refuse the dead letter, and the consumer would
 // try to publish it for ever. Therefore the dead letter has at most maxAttributes attributes, and
-// the attributes of an event come first. Data beyond maxDeadLetterBytes is cut off.
+// the attributes of an event come first. It has none of those with schemaPrefix. Data beyond maxDeadLetterBytes is cut off.
 func deadLetterMessage(m *pubsub.Message, reason string, attempts int) *pubsubpb.PubsubMessage {
 	data := m.Data
 	if len(data) > maxDeadLetterBytes {
@@ -75,7 +79,7 @@ func deadLetterMessage(m *pubsub.Message, reason string, attempts int) *pubsubpb
 		}
 	}
 	for key, value := range m.Attributes {
-		if _, ok := attrs[key]; !ok && len(attrs) < maxAttributes {
+		if _, ok := attrs[key]; !ok && len(attrs) < maxAttributes && !strings.HasPrefix(key, schemaPrefix) {
 			attrs[key] = value
 		}
 	}

@@ -199,6 +199,9 @@ func TestADeadLetterFits(t *testing.T) {
 			t.Fatal(err)
 		}
 		deadLetter := pulled.GetReceivedMessages()[0].GetMessage()
+		if schema, ok := deadLetter.GetAttributes()["googclient_schemaname"]; ok {
+			t.Errorf("%s: it claims to be of the schema %q", name, schema)
+		}
 		for key := range event("a", 1).Message().Attributes {
 			if deadLetter.GetAttributes()[key] != m.Attributes[key] {
 				t.Errorf("%s: %s is %q, want %q", name, key, deadLetter.GetAttributes()[key], m.Attributes[key])
