@@ -156,6 +156,36 @@ func TestSearchIndex(t *testing.T) {
 	}
 }
 
+// The index of titles is optional: the migrations succeed in a database that does not let the owner of the table use the
+// extension's schema.
+func TestARefusedSearchIndexEndsNoMigration(t *testing.T) {
+	t.Parallel()
+	pg := pairtest.New(t)
+	var available bool
+	err := pg.Pool(t, pg.Admin).QueryRow(t.Context(), `SELECT EXISTS (SELECT FROM pg_extension WHERE extname = 'pg_trgm')`).Scan(&available)
+	if err != nil || !available {
+		t.Skip("the server lacks pg_trgm: ", err)
+	}
+	_, err = pg.Pool(t, pg.Admin).Exec(t.Context(), `
+		DROP INDEX catalog.video_projection_by_title;
+		GRANT CREATE ON SCHEMA catalog TO catalog_service;
+		ALTER TABLE catalog.video_projection OWNER TO catalog_service;
+		REVOKE ALL ON SCHEMA public FROM PUBLIC`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	db, err := sql.Open("pgx", pg.CatalogURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	var logged bytes.Buffer
+	err = migrations.SearchIndex(t.Context(), db, "pg_trgm", slog.New(slog.NewTextHandler(&logged, nil)))
+	if err != nil || !strings.Contains(logged.String(), "permission denied for schema public") {
+		t.Errorf("%v, logged %q", err, logged.String())
+	}
+}
+
 // The index of titles is optional: if its build takes too long, the migrations succeed, and the next run
 // builds it.
 func TestASlowSearchIndexEndsNoMigration(t *testing.T) {

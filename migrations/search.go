@@ -20,7 +20,8 @@ const trigrams = "pg_trgm"
 const searchIndexName = "catalog.video_projection_by_title"
 
 // searchIndex creates the index of titles without blocking writers. It does so only if the server
-// has the extension, or if the administrator may install the extension. Without the index, a search
+// has the extension, or if the administrator may install the extension, and if the administrator may use
+// the extension's schema. Some databases take the rights on the schema public from PUBLIC. Without the index, a search
 // reads the projection in order. The next run of searchIndex then tries again. During a rebuild
 // searchIndex changes nothing, because only the served table would get the index. A rebuild does not exchange
 // two tables of different shapes, and does not exchange them back.
@@ -71,11 +72,22 @@ func searchIndex(ctx context.Context, db *sql.DB, extension string, log *slog.Lo
 			return err
 		}
 	}
+	return createIndex(ctx, conn, schema, log)
+}
+
+// createIndex creates the index of titles with the operators in schema. It creates none if the administrator may not
+// use the schema.
+func createIndex(ctx context.Context, conn *sql.Conn, schema string, log *slog.Logger) error {
 	// A GIN index collects new entries in a pending list, and each search reads the whole list. The limit
 	// of the list is 256 kB here, and 4 MB by default.
-	_, err = conn.ExecContext(ctx, `CREATE INDEX CONCURRENTLY video_projection_by_title ON catalog.video_projection
+	_, err := conn.ExecContext(ctx, `CREATE INDEX CONCURRENTLY video_projection_by_title ON catalog.video_projection
 		USING gin (title `+pgx.Identifier{schema, "gin_trgm_ops"}.Sanitize()+`)
 		WITH (gin_pending_list_limit = 256) WHERE deleted_at IS NULL`)
+	const insufficientPrivilege = "42501"
+	if pg, refused := errors.AsType[*pgconn.PgError](err); refused && pg.Code == insufficientPrivilege {
+		log.WarnContext(ctx, "searches by title have no index: its creation is refused", "error", pg.Message)
+		return nil
+	}
 	return err
 }
 

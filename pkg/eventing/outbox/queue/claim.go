@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
 
 	"example.com/lockstep/pkg/eventing"
 )
@@ -199,7 +200,7 @@ func readEvents(rows pgx.Rows, report []any) (events []Event, err error) {
 	for rows.Next() {
 		var e Event
 		var previous uuid.NullUUID
-		var retry *time.Time
+		var retry pgtype.Timestamptz // which may be infinite, if a person has written it
 		to := []any{
 			&e.ID, &e.AggregateType, &e.AggregateID, &e.Type, &e.Version, &e.SchemaVersion,
 			&e.Payload, &e.OccurredAt, &e.TenantID, &e.Epoch, &e.TraceParent, &e.Refusals, &previous, &retry,
@@ -212,7 +213,7 @@ func readEvents(rows pgx.Rows, report []any) (events []Event, err error) {
 			return nil, err
 		}
 		if !nothing {
-			e.OccurredAt, e.PreviousEventID, e.Retry = e.OccurredAt.UTC(), previous.UUID, retry != nil
+			e.OccurredAt, e.PreviousEventID, e.Retry = e.OccurredAt.UTC(), previous.UUID, retry.Valid
 			events = append(events, e)
 		}
 	}

@@ -178,7 +178,10 @@ WITH page AS MATERIALIZED (
 {{/* The statement reads both ends of the index of retry times. At one end are the rows that are
    due. At the other end are the rows whose retry time is too far ahead, because the clock was set
    back. Candidates are claimed in the order of their retry times. So if there are more candidates
-   than a claim takes, each candidate has a first turn before another one has a second turn. */}}
+   than a claim takes, each candidate has a first turn before another one has a second turn.
+
+   A person may have written the time infinity. It counts as too far ahead. Older releases of Postgres cannot
+   subtract from it, so the time until the next retry leaves it out. */}}
 {{define "claim retries"}}
 WITH due AS MATERIALIZED (
 	(SELECT o.ctid AS place, o.aggregate_type, o.aggregate_id, o.version, o.next_retry_at
@@ -203,6 +206,7 @@ WITH due AS MATERIALIZED (
 ){{template "claim candidates"}}{{template "report"}},
        coalesce((SELECT extract(epoch FROM o.next_retry_at - now())::float8
                    FROM outbox o
-                  WHERE o.next_retry_at > now() AND o.published_at IS NULL AND o.parked_at IS NULL AND o.aggregate_type <> ALL($3::text[])
+                  WHERE o.next_retry_at > now() AND o.next_retry_at <= now() + $9::interval
+                    AND o.published_at IS NULL AND o.parked_at IS NULL AND o.aggregate_type <> ALL($3::text[])
                   ORDER BY o.next_retry_at LIMIT 1), 0), {{template "claimed events"}}
 {{end}}

@@ -261,6 +261,22 @@ func TestTimesFromTheFutureCountAsNone(t *testing.T) {
 	want(t, "a scan", claims{"leased": {1}}, b.scan(t, "successor"))
 }
 
+// A person may write an infinite retry time by hand. It counts as due, and keeps no other retry from being claimed.
+func TestAnInfiniteRetryTimeIsDue(t *testing.T) {
+	t.Parallel()
+	for _, infinity := range []string{"infinity", "-infinity"} {
+		b := newBox(t)
+		b.append(t, "by hand", 1, 1)
+		b.append(t, "due", 1, 1)
+		b.exec(t, `UPDATE outbox SET next_retry_at = CASE aggregate_id WHEN 'due' THEN now() ELSE $1::text::timestamptz END`, infinity)
+		got, next, err := b.ClaimRetries(t.Context(), as("t"))
+		if err != nil || next != 0 {
+			t.Errorf("%s: next retry in %s, %v", infinity, next, err)
+		}
+		want(t, infinity, claims{"by hand": {1}, "due": {1}}, versions(got.Batches))
+	}
+}
+
 // leaseDuring starts claim, keeps its transaction waiting for more than a second, and leases all
 // events to a living relay before the claim goes on.
 func leaseDuring(t *testing.T, pg *pgtest.DB, claim func()) {
