@@ -94,8 +94,9 @@ func (s *invocation) drained(ctx context.Context, log *slog.Logger) error {
 	if now.Parked > 0 {
 		log.ErrorContext(ctx, needPerson, "parked", now.Parked, "blocked", now.Blocked)
 	}
-	return s.print(map[string]any{"pending": now.Pending, "parked": now.Parked, "blocked": now.Blocked}, func(w io.Writer) {
-		fmt.Fprintf(w, "pending\t%d\nparked\t%d\nblocked\t%d\n", now.Pending, now.Parked, now.Blocked)
+	left := map[string]any{"pending": now.Pending, "more": now.More, "parked": now.Parked, "blocked": now.Blocked}
+	return s.print(left, func(w io.Writer) {
+		printCounts(w, now)
 		if now.Parked > 0 {
 			fmt.Fprintf(w, "%d %s: `outbox status`\n", now.Parked, needPerson)
 		}

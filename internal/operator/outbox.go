@@ -33,11 +33,7 @@ func status(ctx context.Context, s *invocation) error {
 		return err
 	}
 	return s.print(now, func(w io.Writer) {
-		more := ""
-		if now.More {
-			more = " or more"
-		}
-		fmt.Fprintf(w, "pending\t%d%s\nblocked\t%d%s\nparked\t%d\n", now.Pending, more, now.Blocked, more, now.Parked)
+		printCounts(w, now)
 		seen := "never"
 		if now.RelaySeen != nil {
 			seen = stamp(*now.RelaySeen)
@@ -112,4 +108,13 @@ func show(ctx context.Context, s *invocation) error {
 		}
 		printActions(w, d.Actions)
 	})
+}
+
+// printCounts prints how many events wait. A Status counts a part of a large backlog only.
+func printCounts(w io.Writer, now backlog.Status) {
+	more := ""
+	if now.More {
+		more = " or more"
+	}
+	fmt.Fprintf(w, "pending\t%d%s\nblocked\t%d%s\nparked\t%d\n", now.Pending, more, now.Blocked, more, now.Parked)
 }

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/google/uuid"
+
+	"example.com/lockstep/pkg/eventing/operator/backlog"
 )
 
 // outboxEvent is the part of an event's JSON that the tests read.
@@ -305,5 +307,19 @@ func TestOutboxDrainUnderWrites(t *testing.T) {
 	}
 	if n := count(t, b.video, `SELECT count(*) FROM outbox WHERE published_at IS NULL`); n != 1 {
 		t.Errorf("%d events are left, want the one that the last mark has written", n)
+	}
+}
+
+// The numbers of a backlog that is not counted to its end say so, in `outbox status` and in `outbox drain`.
+func TestCountsOfALargeBacklog(t *testing.T) {
+	t.Parallel()
+	for more, want := range map[bool]string{
+		false: "pending\t7\nblocked\t2\nparked\t1\n", true: "pending\t7 or more\nblocked\t2 or more\nparked\t1\n",
+	} {
+		var out strings.Builder
+		printCounts(&out, backlog.Status{Pending: 7, Blocked: 2, Parked: 1, More: more})
+		if out.String() != want {
+			t.Errorf("%q, want %q", out.String(), want)
+		}
 	}
 }

@@ -82,9 +82,10 @@ type Event struct {
 	Version       int64     `json:"version"`
 	Type          string    `json:"event_type"`
 	// State is one of the states in the package doc.
-	State       string     `json:"state"`
-	Attempts    int        `json:"attempts"`
-	OccurredAt  time.Time  `json:"occurred_at"`
+	State      string    `json:"state"`
+	Attempts   int       `json:"attempts"`
+	OccurredAt time.Time `json:"occurred_at"`
+	// NextRetryAt is nil if the event waits for no retry, or if a person has written an infinite time.
 	NextRetryAt *time.Time `json:"next_retry_at,omitempty"`
 	ParkedAt    *time.Time `json:"parked_at,omitempty"`
 	PublishedAt *time.Time `json:"published_at,omitempty"`
@@ -108,7 +109,8 @@ const columns = `o.id, o.aggregate_type, o.aggregate_id, o.version, o.event_type
 	     WHEN o.lock_token IS NOT NULL THEN 'leased'
 	     WHEN o.next_retry_at > now() THEN 'retrying'
 	     ELSE 'pending' END AS state,
-	o.publish_attempts AS attempts, o.occurred_at, o.next_retry_at, o.parked_at, o.published_at, coalesce(o.last_error, '') AS reason`
+	o.publish_attempts AS attempts, o.occurred_at, CASE WHEN isfinite(o.next_retry_at) THEN o.next_retry_at END AS next_retry_at,
+	o.parked_at, o.published_at, coalesce(o.last_error, '') AS reason`
 
 // selected has the columns of the row o that columns reads.
 const selected = `o.id, o.aggregate_type, o.aggregate_id, o.version, o.event_type, o.published_at,
@@ -138,16 +140,18 @@ func (f Filter) args(more ...any) []any {
 	return append([]any{f.Parked, f.AggregateID, f.Reason}, more...)
 }
 
-// List returns up to limit unpublished events, oldest first. If f selects more than MaxCounted events, List returns the oldest of the
-// MaxCounted events that the database finds first, in the order of their transactions, or of their parking.
+// List returns up to limit unpublished events, oldest first. If f selects more than MaxCounted events, List returns the oldest of
+// MaxCounted events. With f.Parked these are the events that were parked first. Otherwise they are those that the database finds
+// first, mostly those of the earliest transactions.
 func (b *Backlog) List(ctx context.Context, f Filter, limit int) ([]Event, error) {
-	from := `outbox_pending o WHERE true`
+	from, order := `outbox_pending o WHERE true`, ``
 	if f.Parked {
 		from = `outbox o WHERE o.published_at IS NULL AND o.parked_at >= '-infinity' AND o.parked_at <= 'infinity'`
+		order = `ORDER BY o.parked_at`
 	}
 	return bounded.Collect(ctx, b.db.Statement("list outbox", `
 		SELECT `+columns+`
-		  FROM (SELECT `+selected+` FROM `+from+` AND `+where+` LIMIT $5) o
+		  FROM (SELECT `+selected+` FROM `+from+` AND `+where+` `+order+` LIMIT $5) o
 		 ORDER BY o.occurred_at, o.id
 		 LIMIT $4`, f.args(min(limit, MaxList), b.counted)...), pgx.RowToStructByName[Event])
 }
