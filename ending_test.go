@@ -36,6 +36,20 @@ func TestTheLimitsOfAProcessesEnd(t *testing.T) {
 			t.Errorf("package serve says %q, want%s at its end", row, want)
 		}
 	}
+	for _, other := range []struct {
+		file, says string
+		limit      time.Duration
+	}{
+		{"pkg/eventing/outbox/options.go", "are made until %v s after the end", relay},
+		{"pkg/eventing/outbox/relay.go", "After that Run has up to %v seconds to write", limit(t, outbox, "settleTime")},
+		{"pkg/eventing/outbox/doc.go", "Writing their results may take %v s more", limit(t, outbox, "settleTime")},
+		{"pkg/eventing/inbox/doc.go", "The running transaction gets %v seconds", limit(t, inbox, "drainTime")},
+		{"pkg/eventing/consistency/reader.go", "a draining server gives a reader %v s", requests},
+	} {
+		if want := fmt.Sprintf(other.says, other.limit.Seconds()); !strings.Contains(readFile(t, other.file), want) {
+			t.Errorf("%s does not say %q", other.file, want)
+		}
+	}
 }
 
 // limit returns the duration of a constant.
