@@ -41,7 +41,7 @@
 // An older schema has some of the library's migrations under numbers of its own. The schema names
 // these migrations in [Schema.Earlier], and they keep these numbers.
 //
-// Up records the name of each applied file in the table migration_files. So it notices that a number has another file than
+// Up records the names of its files in the table migration_files. So it notices that a number has another file than
 // before: both forks of a repository, or a fork and its origin, have taken the number. Up then returns [ErrReplaced], with both names.
 // The first release with that table records the names that it has itself, for all numbers that were applied before. Up
 // compares no contents, because comments and the ends of lines may change. If only the name of a file has to change, change
@@ -177,10 +177,13 @@ func (s Schema) Up(ctx context.Context, adminURL string, log *slog.Logger) error
 	})
 }
 
-// apply applies the migrations of p that the schema lacks, and records the names of all. If one of them fails, those before it are
-// applied, and keep their names.
+// apply applies the migrations of p that the schema lacks, and records the names of all. It does so before, because the process may be
+// killed meanwhile, and afterwards, because the schema may have had no table of names.
 func (s Schema) apply(ctx context.Context, db *sql.DB, p *goose.Provider, log *slog.Logger) error {
 	if err := s.compareNames(ctx, db, p); err != nil {
+		return err
+	}
+	if err := recordNames(ctx, db, p); err != nil {
 		return err
 	}
 	applied, err := p.Up(ctx)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"path"
+	"time"
 
 	"github.com/pressly/goose/v3"
 )
@@ -26,7 +27,7 @@ func (s Schema) compareNames(ctx context.Context, db *sql.DB, p *goose.Provider)
 	}
 	numbers, names := filesOf(p)
 	var replaced string
-	// A migration that was taken back keeps its name, and has no version. Another file may have its number.
+	// A migration that was taken back, or was never applied, has a name and no version. Another file may have its number.
 	err := db.QueryRowContext(ctx, `
 		SELECT coalesce(string_agg(format('%s.%s is %s, and this release has %s', $3::text, number, m.file, f.file), '; ' ORDER BY number), '')
 		  FROM unnest($1::bigint[], $2::text[]) AS f (number, file)
@@ -42,22 +43,24 @@ func (s Schema) compareNames(ctx context.Context, db *sql.DB, p *goose.Provider)
 	return nil
 }
 
-// recordNames writes the names of the applied migrations of p. compareNames has returned nil before, so a name that differs is that
-// of a migration which was taken back, and has been applied as another file since.
+// recordTime bounds recordNames. If it fails, the next Up records the names.
+const recordTime = 10 * time.Second
+
+// recordNames writes the names of the migrations of p, also if ctx has ended. compareNames has returned nil before, so a name that
+// differs is that of a migration which is not applied: it was taken back, or another release has tried it.
 func recordNames(ctx context.Context, db *sql.DB, p *goose.Provider) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordTime)
+	defer cancel()
 	var there bool
 	if err := db.QueryRowContext(ctx, hasNames).Scan(&there); err != nil || !there {
 		return err
 	}
 	numbers, names := filesOf(p)
 	_, err := db.ExecContext(ctx, `
-		INSERT INTO migration_files AS m (number, file)
-		SELECT f.number, f.file
-		  FROM unnest($1::bigint[], $2::text[]) AS f (number, file)
-		 WHERE EXISTS (SELECT FROM `+versions+` AS v WHERE v.version_id = f.number AND v.is_applied)
+		INSERT INTO migration_files AS m (number, file) SELECT * FROM unnest($1::bigint[], $2::text[])
 		    ON CONFLICT (number) DO UPDATE SET file = excluded.file WHERE m.file <> excluded.file`, numbers, names)
 	if err != nil {
-		return fmt.Errorf("record the names of the applied migrations: %w", err)
+		return fmt.Errorf("record the names of the migrations: %w", err)
 	}
 	return nil
 }

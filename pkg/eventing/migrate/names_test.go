@@ -1,6 +1,7 @@
 package migrate_test
 
 import (
+	"context"
 	"embed"
 	"errors"
 	"log/slog"
@@ -15,6 +16,11 @@ import (
 //
 //go:embed testdata/replaced/*.sql
 var replaced embed.FS
+
+// slow has a migration that takes minutes behind another one.
+//
+//go:embed testdata/slow/*.sql
+var slow embed.FS
 
 // A fork and its origin have given one number to two files. The release with the second file is refused, and applies
 // nothing, until the first file was taken back.
@@ -79,5 +85,37 @@ func TestNumbersWithoutNames(t *testing.T) {
 		if err != nil || applied == 0 || named != applied || file != "01000_orders.sql" {
 			t.Errorf("%d of %d migrations have a name, that of 1000 is %q, %v", named, applied, file, err)
 		}
+	}
+}
+
+// Up is told to end during a long migration, as `migrate` is after its 15 minutes. The migrations before it are applied, and
+// have their names.
+func TestAnUpThatIsEndedRecordsNames(t *testing.T) {
+	t.Parallel()
+	pg := pgtest.New(t)
+	admin := pg.Pool(t, pg.Admin)
+	ctx, end := context.WithCancel(t.Context())
+	ended, long := make(chan error, 1), orders
+	long.Own = slow
+	go func() { ended <- long.Up(ctx, pg.Admin, slog.New(slog.DiscardHandler)) }()
+	for sleeps := false; !sleeps; {
+		err := admin.QueryRow(t.Context(), `
+			SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'PgSleep')`).Scan(&sleeps)
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	end()
+	if err := <-ended; !errors.Is(err, context.Canceled) {
+		t.Errorf("Up: %v", err)
+	}
+	var file string
+	var nameless int
+	err := admin.QueryRow(t.Context(), `
+		SELECT coalesce(max(m.file) FILTER (WHERE v.version_id = 1000), 'no name'), count(*) FILTER (WHERE m.file IS NULL)
+		  FROM orders.goose_db_version AS v LEFT JOIN orders.migration_files AS m ON m.number = v.version_id
+		 WHERE v.version_id > 0`).Scan(&file, &nameless)
+	if err != nil || file != "01000_first.sql" || nameless > 0 {
+		t.Errorf("migration 1000 has %s, and %d have no name (%v)", file, nameless, err)
 	}
 }

@@ -1,0 +1,5 @@
+-- +goose Up
+CREATE TABLE first (id text PRIMARY KEY);
+
+-- +goose Down
+DROP TABLE first;

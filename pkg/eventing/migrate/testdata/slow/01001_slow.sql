@@ -1,0 +1,5 @@
+-- +goose Up
+SELECT pg_sleep(600);
+
+-- +goose Down
+SELECT 1;
