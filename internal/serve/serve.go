@@ -45,7 +45,8 @@
 //	last telemetry (flushTimeout of command)    0.5 s    9.8 s
 //
 // So leases and messages are handed back, and the last telemetry is sent, before a kill. The fifth of a second that is left is
-// for the work between the parts.
+// for the work between the parts. An output of the log that stops to take lines in this time holds one of them up for a second
+// (package telemetry). If all parts need their limits as well, the kill comes before the last telemetry is sent.
 //
 // After these 2 s, a connection that was idle may end while a client sends a request on it. This is
 // always possible over HTTP/1. The client then sends the request again.
@@ -73,9 +74,9 @@ const (
 	// defaultLinger is the default of Server.Linger. It covers the time that a load balancer needs to
 	// notice the drain.
 	defaultLinger = 2 * time.Second
-	// shutdownTimeout bounds the stop of the server. It is longer than the slowest answers that a request can get: a
-	// fetch from the owner that ends after 3 s (FetchTimeout of consistency), or a write that waits 2 s for its row, on a
-	// connection that sends its first request after 1 s.
+	// shutdownTimeout bounds the stop of the server. It is longer than the waits of a request: a fetch from an owner that
+	// does not answer ends after 3 s (FetchTimeout of consistency), and a write waits 2 s for its row, also on a connection
+	// that sends its first request after 1 s. Only such a fetch on such a connection would end after 4 s, and is cut off.
 	shutdownTimeout = 3500 * time.Millisecond
 
 	// requestTimeout bounds a request. It is also Cloud Run's usual ceiling for an interactive API.

@@ -20,7 +20,7 @@ type Query struct {
 	// Title is a text that the titles contain, in upper or lower case. If it is empty, every title counts.
 	// Code points are compared, because titles are stored as they were sent, in any normalization form.
 	Title string
-	// PageSize is at most 200; 0 means 50. A page has fewer videos if they are very long.
+	// PageSize is at most 200; 0 means 50. A page has fewer videos if they are long: see rest.FitPage.
 	PageSize int
 	// PageToken is the field Next of the previous page, with the same filters.
 	PageToken string

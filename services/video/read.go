@@ -49,7 +49,7 @@ func uploadedBy(uploader uuid.UUID) Filter {
 func (v Video) text() int { return rest.TextSize(v.Title, v.Description) }
 
 // List returns up to size (1 to 200) videos of the caller's tenant that are not deleted, newest
-// first. It returns fewer videos if the videos are very long. next is the token for the next page.
+// first. It returns fewer videos if they are long (rest.FitPage). next is the token for the next page.
 // It is empty on the last page, and valid for this caller only. found is as for Create.
 func (s *Service) List(
 	ctx context.Context, caller auth.Principal, f Filter, size int, token string, found problem.Violations,

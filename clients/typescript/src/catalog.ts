@@ -363,7 +363,7 @@ export interface operations {
     listVideos: {
         parameters: {
             query?: {
-                /** @description Of very long videos a page has fewer. */
+                /** @description A page has 128 KiB of text at most, so of long videos it has fewer. */
                 page_size?: number;
                 /** @description next_page_token of the page before; the filters must be the same. */
                 page_token?: string;

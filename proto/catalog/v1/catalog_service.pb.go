@@ -490,8 +490,8 @@ func (x *GetVideoResponse) GetStale() []*Lag {
 
 type ListVideosRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// 0 means 50; at most 200. Of very long videos a page has fewer: it fits into a
-	// message of 4 MiB.
+	// 0 means 50; at most 200. A page has 128 KiB of text at most, as in JSON, so of long
+	// videos it has fewer.
 	PageSize int32 `protobuf:"varint,1,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
 	// next_page_token of the page before; the filters and the caller must be the same.
 	PageToken string `protobuf:"bytes,2,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
