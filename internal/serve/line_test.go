@@ -170,7 +170,7 @@ func TestAnIssuerThatIsAwayLeavesFewLines(t *testing.T) {
 		for line := range strings.Lines(logs.String()) {
 			lines[decode(t, line)["level"].(string)]++
 		}
-		// 50 at once of each protocol, and ten a second for the four seconds that the last ones wait.
+		// 50 at once of each protocol, and ten a second while the last ones wait, which is less than four seconds.
 		if most := 2 * (50 + 4*10); lines["INFO"] > most || lines["WARN"]+lines["ERROR"] > 0 {
 			t.Errorf("lines by level: %v; want at most %d at INFO and none above", lines, most)
 		}
