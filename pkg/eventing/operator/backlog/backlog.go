@@ -142,7 +142,7 @@ func (f Filter) args(more ...any) []any {
 
 // List returns up to limit unpublished events, oldest first. If f selects more than MaxCounted events, List returns the oldest of
 // MaxCounted events. With f.Parked these are the events that were parked first. Otherwise they are those that the database finds
-// first, mostly those of the earliest transactions.
+// first, which may lack events that are parked or wait for a retry.
 func (b *Backlog) List(ctx context.Context, f Filter, limit int) ([]Event, error) {
 	from, order := `outbox_pending o WHERE true`, ``
 	if f.Parked {
