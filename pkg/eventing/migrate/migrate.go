@@ -41,7 +41,7 @@
 // An older schema has some of the library's migrations under numbers of its own. The schema names
 // these migrations in [Schema.Earlier], and they keep these numbers.
 //
-// Up records the names of its files in the table migration_files. So it notices that a number has another file than
+// Up records the names of its files in the table migration_files, before it applies them. So it notices that a number has another file than
 // before: both forks of a repository, or a fork and its origin, have taken the number. Up then returns [ErrReplaced], with both names.
 // The first release with that table records the names that it has itself, for all numbers that were applied before. Up
 // compares no contents, because comments and the ends of lines may change. If only the name of a file has to change, change
