@@ -57,7 +57,7 @@ func recordNames(ctx context.Context, db *sql.DB, p *goose.Provider) error {
 	}
 	numbers, names := filesOf(p)
 	_, err := db.ExecContext(ctx, `
-		INSERT INTO migration_files AS m (number, file) SELECT * FROM unnest($1::bigint[], $2::text[])
+		INSERT INTO migration_files AS m (number, file) SELECT f.number, f.file FROM unnest($1::bigint[], $2::text[]) AS f (number, file)
 		    ON CONFLICT (number) DO UPDATE SET file = excluded.file WHERE m.file <> excluded.file`, numbers, names)
 	if err != nil {
 		return fmt.Errorf("record the names of the migrations: %w", err)
