@@ -55,37 +55,49 @@ func (r *Rebuild) create(ctx context.Context, by audit.Actor) error {
 		if err := calm(ctx, tx, r.tables); err != nil {
 			return err
 		}
-		var mirrors []string
-		for _, p := range r.parts {
-			statement, err := p.create(ctx, tx)
-			if err != nil {
-				return err
-			}
-			mirrors = append(mirrors, statement)
-			if err := p.sameShape(ctx, tx); err != nil {
-				return fmt.Errorf("a shadow cannot have all that %s has: %w", p.Table, err)
-			}
-		}
-		if _, err := tx.Exec(ctx, createState); err != nil {
-			return err
-		}
-		_, err := tx.Exec(ctx, `INSERT INTO rebuild_state (phase, aggregate_type, started_by) VALUES ($1, $2, $3)`,
-			Filling, r.parts[0].Shadow.Type(), by.By)
+		mirrors, err := r.createShadows(ctx, tx)
 		if err != nil {
 			return err
 		}
-		if err == nil {
-			err = audit.Write(ctx, tx, "rebuild", by, r.subjects...)
+		if err := r.createState(ctx, tx, by); err != nil {
+			return err
 		}
-		if err == nil { // last, because events wait from here on until the transaction ends
-			_, err = tx.Exec(ctx, strings.Join(mirrors, ";\n"))
-		}
+		_, err = tx.Exec(ctx, mirrors) // last, because events wait from here on until the transaction ends
 		return err
 	})
 	if err != nil {
 		return fmt.Errorf("create the shadow tables: %w", err)
 	}
 	return nil
+}
+
+// createShadows makes the shadows, and returns the statements that make the triggers of their mirrors.
+func (r *Rebuild) createShadows(ctx context.Context, tx pgx.Tx) (mirrors string, err error) {
+	var statements []string
+	for _, p := range r.parts {
+		statement, err := p.create(ctx, tx)
+		if err != nil {
+			return "", err
+		}
+		if err := p.sameShape(ctx, tx); err != nil {
+			return "", fmt.Errorf("a shadow cannot have all that %s has: %w", p.Table, err)
+		}
+		statements = append(statements, statement)
+	}
+	return strings.Join(statements, ";\n"), nil
+}
+
+// createState makes the table rebuild_state, and writes the begin into the audit table.
+func (r *Rebuild) createState(ctx context.Context, tx pgx.Tx, by audit.Actor) error {
+	if _, err := tx.Exec(ctx, createState); err != nil {
+		return err
+	}
+	_, err := tx.Exec(ctx, `INSERT INTO rebuild_state (phase, aggregate_type, started_by) VALUES ($1, $2, $3)`,
+		Filling, r.parts[0].Shadow.Type(), by.By)
+	if err != nil {
+		return err
+	}
+	return audit.Write(ctx, tx, "rebuild", by, r.subjects...)
 }
 
 // create makes the shadow, and returns the statement that makes the triggers of its mirror.

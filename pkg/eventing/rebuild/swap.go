@@ -93,7 +93,8 @@ func identifiers(names []string) string {
 
 // exchange returns the statement that exchanges the table and its shadow.
 func (p Part) exchange() string {
-	return strings.NewReplacer("{served}", literal(p.Table), "{shadow}", literal(Shadow(p.Table)), "{definition}", definition).Replace(exchange)
+	return strings.NewReplacer("{definition}", definition,
+		"{served}", literal(p.Table), "{shadow}", literal(Shadow(p.Table))).Replace(exchange)
 }
 
 // literal returns a table's name, which has no backslash, as a constant of SQL.
