@@ -76,6 +76,9 @@
 // statement. After a second of waiting Postgres ends an autovacuum that is in the way. If the lock
 // does not come, the migration fails and no write does. Up then says that a transaction has to end.
 // Released migrations wait for two seconds, so that writes may fail while one of them waits.
+//
+// A migration keeps its locks for three round trips to the database after its last statement, and for one after each
+// statement before that. With a database 100 ms away or more, writes may fail meanwhile. Run Up near such a database.
 package migrate
 
 import (

@@ -348,7 +348,8 @@
 // is for speed only.
 //
 // If a relay is taken for gone by mistake, its events may be sent twice, in order,
-// until its next heartbeat. A stall of the database ends the sessions of living relays. So if a relay's own
+// until its next heartbeat. So a heartbeat that has failed is repeated after OutageBackoff, and not after the usual
+// five seconds. A stall of the database ends the sessions of living relays. So if a relay's own
 // heartbeat is late or has failed, the relay judges by the 15 s alone, for as long as the other relays may
 // need for a heartbeat.
 //

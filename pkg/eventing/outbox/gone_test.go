@@ -106,8 +106,40 @@ func TestTheNextHeartbeatFindsAKilledRelay(t *testing.T) {
 	if r.writeHeartbeat(cancelled, false) == nil {
 		t.Fatal("a heartbeat has an answer")
 	}
-	if pause := r.nextHeartbeat(); pause < least {
-		t.Errorf("after a failed heartbeat the next one is in %v", pause)
+	if in := r.registration.goneIn(); in != 0 {
+		t.Errorf("after a failed heartbeat another relay is gone in %v", in)
+	}
+}
+
+// The session of a failed heartbeat has ended. The other relays may take the relay for gone, and send its events a second time,
+// until its next heartbeat. So that one comes soon. While all fail, they come less and less often.
+func TestAFailedHeartbeatIsRepeatedSoon(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	r, _ := b.handedOver(t)
+	const usual = queue.HeartbeatEvery / 2 // the least pause after an answer
+	if err := r.writeHeartbeat(t.Context(), false); err != nil {
+		t.Fatal(err)
+	}
+	if pause := r.nextHeartbeat(); pause < usual {
+		t.Errorf("after an answer the next heartbeat is in %v", pause)
+	}
+	cancelled, cancel := context.WithCancel(t.Context())
+	cancel()
+	for failures := range 20 {
+		if r.writeHeartbeat(cancelled, false) == nil {
+			t.Fatal("a heartbeat has an answer")
+		}
+		most := min(queue.HeartbeatEvery, r.options.OutageBackoff.Base<<failures)
+		if pause := r.nextHeartbeat(); pause > most {
+			t.Errorf("after %d failures the next heartbeat is in %v, want %v at most", failures+1, pause, most)
+		}
+	}
+	if err := r.writeHeartbeat(t.Context(), false); err != nil {
+		t.Fatal(err)
+	}
+	if pause := r.nextHeartbeat(); pause < usual {
+		t.Errorf("after the failures have ended the next heartbeat is in %v", pause)
 	}
 }
 

@@ -17,6 +17,8 @@ const goneMargin = 50 * time.Millisecond
 type registration struct {
 	mu   sync.Mutex
 	last queue.HeartbeatResult // of the last answered heartbeat
+	// failures is the number of heartbeats that have failed since the last answered one.
+	failures int
 }
 
 // register writes the relay's row into the table of relays. The relay registers before its first
@@ -40,10 +42,22 @@ func (r *registration) goneIn() time.Duration {
 	return r.last.GoneIn
 }
 
+// failed returns the number of heartbeats that have failed since the last answered one.
+func (r *registration) failed() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.failures
+}
+
 // nextHeartbeat returns the pause before the next heartbeat. The pause is shorter if another relay may
-// count as gone before its end: the events of that relay wait for the heartbeat that finds it gone.
+// count as gone before its end: the events of that relay wait for the heartbeat that finds it gone. It is also
+// shorter after a failed heartbeat: its session has ended, so the other relays may take this relay for gone, and
+// send its events, too, until its next heartbeat.
 func (r *Relay) nextHeartbeat() time.Duration {
 	pause := jittered(queue.HeartbeatEvery)
+	if failures := r.registration.failed(); failures > 0 {
+		return min(pause, r.options.OutageBackoff.Delay(failures))
+	}
 	if in := r.registration.goneIn(); in > 0 {
 		pause = min(pause, in+goneMargin)
 	}
@@ -71,8 +85,10 @@ func (r *Relay) writeHeartbeat(ctx context.Context, ended bool) error {
 	b, err := r.queue.Heartbeat(ctx, r.token, low, r.tenants.lastActive(time.Now()), r.registration.last, ended)
 	if err != nil {
 		r.registration.last.GoneIn, r.registration.last.Resumed = 0, time.Now() // the heartbeats of others may fail, too
+		r.registration.failures++
 		return err
 	}
+	r.registration.failures = 0
 	restart := low == "" || !b.Server.Equal(r.registration.last.Server)
 	r.registration.last = b
 	r.clock.Store(&b.Clock)

@@ -60,8 +60,8 @@ type Options struct {
 	// RefusalBackoff is the pause of an aggregate after a refusal of its event. The zero value
 	// means a Base of 1 s and a Cap of 1 min. Pauses are clamped to 4 min.
 	RefusalBackoff backoff.Policy
-	// OutageBackoff is how long claims pause after a failure of the database, and how long a topic
-	// and its aggregates pause after a failure of the broker. The zero value means a Base of 200 ms
+	// OutageBackoff is how long claims and heartbeats pause after a failure of the database, and how long a
+	// topic and its aggregates pause after a failure of the broker. The zero value means a Base of 200 ms
 	// and a Cap of 5 s. Pauses are clamped to 10 s. OutageBackoff does not apply to the writing of
 	// results. After a failed write the pause is 5 s at most, whatever the options are, because the
 	// leases of the results run out.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -162,13 +163,16 @@ func (r *Rebuild) Finish(ctx context.Context, by audit.Actor, unchecked bool) er
 			if err != nil {
 				return err
 			}
-			if err := r.lock(ctx, tx, left); err != nil {
+			if err := s.update(ctx, tx, `DELETE FROM rebuild_state`); err != nil {
 				return err
 			}
-			if err := r.drop(ctx, tx, s); err != nil {
+			if err := calm(ctx, tx, slices.Concat(r.tables, left)); err != nil {
 				return err
 			}
-			return audit.Write(ctx, tx, "rebuild finish", by, r.subjects...)
+			if err := audit.Write(ctx, tx, "rebuild finish", by, r.subjects...); err != nil {
+				return err
+			}
+			return r.change(ctx, tx, left, r.drop())
 		})
 		if err != nil {
 			return errors.Join(fmt.Errorf("remove the shadow tables: %w", err), after)

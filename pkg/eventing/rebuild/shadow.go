@@ -55,23 +55,15 @@ func (r *Rebuild) create(ctx context.Context, by audit.Actor) error {
 		if err := calm(ctx, tx, r.tables); err != nil {
 			return err
 		}
-		for _, p := range r.parts {
-			if err := p.create(ctx, tx); err != nil {
-				return err
-			}
-			if err := p.sameShape(ctx, tx); err != nil {
-				return fmt.Errorf("a shadow cannot have all that %s has: %w", p.Table, err)
-			}
-		}
-		if _, err := tx.Exec(ctx, createState); err != nil {
-			return err
-		}
-		_, err := tx.Exec(ctx, `INSERT INTO rebuild_state (phase, aggregate_type, started_by) VALUES ($1, $2, $3)`,
-			Filling, r.parts[0].Shadow.Type(), by.By)
+		mirrors, err := r.createShadows(ctx, tx)
 		if err != nil {
 			return err
 		}
-		return audit.Write(ctx, tx, "rebuild", by, r.subjects...)
+		if err := r.createState(ctx, tx, by); err != nil {
+			return err
+		}
+		_, err = tx.Exec(ctx, mirrors) // last, because events wait from here on until the transaction ends
+		return err
 	})
 	if err != nil {
 		return fmt.Errorf("create the shadow tables: %w", err)
@@ -79,34 +71,54 @@ func (r *Rebuild) create(ctx context.Context, by audit.Actor) error {
 	return nil
 }
 
-func (p Part) create(ctx context.Context, tx pgx.Tx) error {
-	if _, err := tx.Exec(ctx, p.sql(`CREATE TABLE {shadow} (LIKE {table} INCLUDING ALL)`)); err != nil {
+// createShadows makes the shadows, and returns the statements that make the triggers of their mirrors.
+func (r *Rebuild) createShadows(ctx context.Context, tx pgx.Tx) (mirrors string, err error) {
+	var statements []string
+	for _, p := range r.parts {
+		statement, err := p.create(ctx, tx)
+		if err != nil {
+			return "", err
+		}
+		if err := p.sameShape(ctx, tx); err != nil {
+			return "", fmt.Errorf("a shadow cannot have all that %s has: %w", p.Table, err)
+		}
+		statements = append(statements, statement)
+	}
+	return strings.Join(statements, ";\n"), nil
+}
+
+// createState makes the table rebuild_state, and writes the begin into the audit table.
+func (r *Rebuild) createState(ctx context.Context, tx pgx.Tx, by audit.Actor) error {
+	if _, err := tx.Exec(ctx, createState); err != nil {
 		return err
 	}
-	if err := execAll(ctx, tx, p.sql(copyTable), p.Table, Shadow(p.Table)); err != nil {
-		return err
-	}
-	statement, err := p.withColumns(ctx, tx, mirror)
+	_, err := tx.Exec(ctx, `INSERT INTO rebuild_state (phase, aggregate_type, started_by) VALUES ($1, $2, $3)`,
+		Filling, r.parts[0].Shadow.Type(), by.By)
 	if err != nil {
 		return err
 	}
-	_, err = tx.Exec(ctx, statement)
-	return err
+	return audit.Write(ctx, tx, "rebuild", by, r.subjects...)
 }
 
-// drop removes the shadows, the mirrors and the state of the rebuild s.
-func (r *Rebuild) drop(ctx context.Context, tx pgx.Tx, s State) error {
-	if err := s.update(ctx, tx, `DELETE FROM rebuild_state`); err != nil {
-		return err
+// create makes the shadow, and returns the statement that makes the triggers of its mirror.
+func (p Part) create(ctx context.Context, tx pgx.Tx) (mirrors string, err error) {
+	if _, err := tx.Exec(ctx, p.sql(`CREATE TABLE {shadow} (LIKE {table} INCLUDING ALL)`)); err != nil {
+		return "", err
 	}
-	var statements []string
+	if err := execAll(ctx, tx, p.sql(copyTable), p.Table, Shadow(p.Table)); err != nil {
+		return "", err
+	}
+	return p.withColumns(ctx, tx, mirror)
+}
+
+// drop returns the statements that remove the shadows, the mirrors and the table rebuild_state.
+func (r *Rebuild) drop() (statements []string) {
 	for _, p := range r.parts {
 		statements = append(statements, p.sql(`DROP TRIGGER IF EXISTS mirror_inserted ON {table};
 			DROP TRIGGER IF EXISTS mirror_updated ON {table}; DROP TRIGGER IF EXISTS mirror_deleted ON {table};
 			DROP FUNCTION IF EXISTS {mirror}(); DROP TABLE IF EXISTS {shadow}`))
 	}
-	_, err := tx.Exec(ctx, strings.Join(append(statements, `DROP TABLE rebuild_state`), "; "))
-	return err
+	return append(statements, `DROP TABLE rebuild_state`)
 }
 
 // withColumns fills in the placeholders of a statement that depend on the table and its columns.

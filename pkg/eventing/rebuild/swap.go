@@ -13,17 +13,17 @@ import (
 	"example.com/lockstep/pkg/eventing/operator/audit"
 )
 
-// exchange selects the statements that exchange table $1 with its shadow $2, in their order. They
-// exchange the names of the tables, and of indexes with the same definition, and create triggers
-// and views again.
+// exchange exchanges the table with the name {served} and its shadow with the name {shadow}. It exchanges the
+// names of the tables, and of indexes with the same definition, and creates triggers and views again. It is one
+// statement, which reads the catalogs and changes them, so that it takes one round trip.
 //
 //go:embed exchange.sql
 var exchange string
 
 // swap exchanges the tables of the rebuild s in one transaction, and enters the phase to. While
 // swap holds its exclusive locks, nothing is read from the tables or written to them. That takes
-// milliseconds. swap waits for each exclusive lock only for lockTime, because readers queue behind
-// swap. If swap does not get the lock in that time, it lets the readers pass, and tries again.
+// milliseconds and one round trip. swap waits for each exclusive lock only for lockTime, because readers
+// queue behind swap. If swap does not get the lock in that time, it lets the readers pass, and tries again.
 func (r *Rebuild) swap(ctx context.Context, by audit.Actor, action string, s State, to Phase) error {
 	if err := r.carryAll(ctx); err != nil {
 		return since(err)
@@ -32,15 +32,20 @@ func (r *Rebuild) swap(ctx context.Context, by audit.Actor, action string, s Sta
 		if err := s.update(ctx, tx, `UPDATE rebuild_state SET phase = $3, changed_at = clock_timestamp()`, to); err != nil {
 			return err
 		}
-		if err := r.lock(ctx, tx, r.shadows); err != nil {
+		if err := calm(ctx, tx, slices.Concat(r.tables, r.shadows)); err != nil {
 			return err
 		}
+		var exchanges []string
 		for _, p := range r.parts {
-			if err := p.swap(ctx, tx); err != nil {
+			if err := p.sameShape(ctx, tx); err != nil {
 				return err
 			}
+			exchanges = append(exchanges, p.exchange())
 		}
-		return audit.Write(ctx, tx, action, by, r.subjects...)
+		if err := audit.Write(ctx, tx, action, by, r.subjects...); err != nil {
+			return err
+		}
+		return r.change(ctx, tx, r.shadows, exchanges)
 	})
 	if err != nil {
 		return fmt.Errorf("exchange the tables: %w", since(err))
@@ -57,19 +62,19 @@ func since(err error) error {
 	return err
 }
 
-// lock locks the served tables first, and then the tables in shadows. A transaction that writes to a served
+// change takes exclusive locks on the served tables and on the tables in shadows, and runs the statements. The
+// caller has called calm before, and commits next: while the locks are held, reads and events wait for each
+// round trip. change locks the served tables first, and then the shadows. A transaction that writes to a served
 // table locks the tables in the same order, because the mirror then writes to the shadow.
-func (r *Rebuild) lock(ctx context.Context, tx pgx.Tx, shadows []string) error {
-	tables := slices.Concat(r.tables, shadows)
-	if err := calm(ctx, tx, tables); err != nil {
-		return err
-	}
-	_, err := tx.Exec(ctx, `LOCK TABLE `+identifiers(tables)+` IN ACCESS EXCLUSIVE MODE`)
+func (r *Rebuild) change(ctx context.Context, tx pgx.Tx, shadows, statements []string) error {
+	lock := `LOCK TABLE ` + identifiers(slices.Concat(r.tables, shadows)) + ` IN ACCESS EXCLUSIVE MODE`
+	_, err := tx.Exec(ctx, strings.Join(append([]string{lock}, statements...), ";\n"))
 	return err
 }
 
 // calm waits until no vacuum, ANALYZE or CREATE INDEX CONCURRENTLY works on the tables, and lets
-// none begin before the transaction ends. Without calm an autovacuum would outlive all attempts,
+// none begin before the transaction ends. Nor can another session change the shape of the tables until then, except
+// the rights. Without calm an autovacuum would outlive all attempts,
 // because Postgres ends an autovacuum only for a transaction that waits longer than lockTime.
 func calm(ctx context.Context, tx pgx.Tx, tables []string) error {
 	_, err := tx.Exec(ctx, fmt.Sprintf(`
@@ -86,9 +91,11 @@ func identifiers(names []string) string {
 	return strings.Join(quoted, ", ")
 }
 
-func (p Part) swap(ctx context.Context, tx pgx.Tx) error {
-	if err := p.sameShape(ctx, tx); err != nil {
-		return err
-	}
-	return execAll(ctx, tx, strings.ReplaceAll(exchange, "{definition}", definition), p.Table, Shadow(p.Table))
+// exchange returns the statement that exchanges the table and its shadow.
+func (p Part) exchange() string {
+	return strings.NewReplacer("{definition}", definition,
+		"{served}", literal(p.Table), "{shadow}", literal(Shadow(p.Table))).Replace(exchange)
 }
+
+// literal returns a table's name, which has no backslash, as a constant of SQL.
+func literal(name string) string { return "'" + strings.ReplaceAll(name, "'", "''") + "'" }

@@ -51,13 +51,14 @@ func After(epochs []Epoch, before int64) (Epoch, error) {
 // writersTime is how long BeginEpoch tries to get the outbox without a transaction that writes to it.
 const writersTime = 10 * time.Second
 
-// quiet has the statements that lock the outbox against writers. The first lock waits for the end of a
-// vacuum of the table, and no writer waits behind this lock. It waits for longer than Postgres'
-// deadlock_timeout of 1 s, after which an autovacuum gives way. Writers do wait behind the second lock, for
-// up to txn.LockTime. So the second lock waits for a third of that time, and the insert of the epoch's row
-// and COMMIT have the other two thirds. Between two tries the writers go on.
+// onlyEpoch waits for the end of a vacuum of the outbox, and of another begin of an epoch. No writer waits behind its lock. It
+// waits for longer than Postgres' deadlock_timeout of 1 s, after which an autovacuum gives way.
+const onlyEpoch = `SET LOCAL lock_timeout = '1500ms'; LOCK TABLE outbox IN SHARE UPDATE EXCLUSIVE MODE`
+
+// quiet has the statements that lock the outbox against writers. Writers wait behind this lock, for up to txn.LockTime. So
+// the lock waits for a third of that time, and the insert of the epoch's row and COMMIT have the other two thirds. The insert is
+// sent together with quiet, and COMMIT next. Between two tries the writers go on.
 var quiet = []string{
-	`SET LOCAL lock_timeout = '1500ms'`, `LOCK TABLE outbox IN SHARE UPDATE EXCLUSIVE MODE`,
 	fmt.Sprintf(`SET LOCAL lock_timeout = %d`, (txn.LockTime / 3).Milliseconds()), `LOCK TABLE outbox IN SHARE MODE`,
 }
 
@@ -80,38 +81,35 @@ var quietRetry = backoff.Policy{Base: 100 * time.Millisecond, Cap: 300 * time.Mi
 // With a count, two epochs could get the same number: if a second restore took a backup from before the
 // first restore, the restored table would not have the epoch that followed the first restore.
 func (b *Backlog) BeginEpoch(ctx context.Context, o audit.Actor) (Epoch, error) {
-	return b.tryEpoch(ctx, o, insertEpoch)
+	return b.tryEpoch(ctx, o, func(context.Context, pgx.Tx) (Epoch, error) { return Epoch{}, nil })
 }
 
 // BeginEpochAfter begins the epoch after the epoch before, as BeginEpoch does. If that epoch has begun already,
 // BeginEpochAfter changes nothing and returns it. So a call that was cut off may be repeated. The error is ErrOtherEpoch if
 // before is neither the present epoch nor the one before it.
 func (b *Backlog) BeginEpochAfter(ctx context.Context, o audit.Actor, before int64) (Epoch, error) {
-	return b.tryEpoch(ctx, o, func(ctx context.Context, tx pgx.Tx, o audit.Actor) (Epoch, error) {
+	return b.tryEpoch(ctx, o, func(ctx context.Context, tx pgx.Tx) (Epoch, error) {
 		rows, _ := tx.Query(ctx, `SELECT `+epochColumns+` FROM outbox_epochs ORDER BY epoch DESC LIMIT 2`) // rows has the error
 		newest, err := pgx.CollectRows(rows, pgx.RowToStructByName[Epoch])
 		if err != nil {
 			return Epoch{}, err
 		}
-		if begun, err := After(newest, before); err != nil || begun.Epoch > 0 {
-			return begun, err
-		}
-		return insertEpoch(ctx, tx, o)
+		return After(newest, before)
 	})
 }
 
-// begin begins an epoch within tx, which has locked the outbox.
-type begin func(ctx context.Context, tx pgx.Tx, o audit.Actor) (Epoch, error)
+// begun returns the epoch if it has begun already, and else the zero Epoch. No other epoch begins before tx ends.
+type begun func(ctx context.Context, tx pgx.Tx) (Epoch, error)
 
-// tryEpoch tries to lock the outbox, and calls do.
-func (b *Backlog) tryEpoch(ctx context.Context, o audit.Actor, do begin) (e Epoch, err error) {
+// tryEpoch tries to lock the outbox and to begin an epoch, unless it has begun already.
+func (b *Backlog) tryEpoch(ctx context.Context, o audit.Actor, already begun) (e Epoch, err error) {
 	if err := o.Validate(); err != nil {
 		return Epoch{}, fmt.Errorf("begin epoch: %w", err)
 	}
 	tries, cancel := context.WithTimeout(ctx, writersTime)
 	defer cancel()
 	for range quietRetry.Attempts(tries) {
-		if e, err = b.beginEpoch(ctx, o, do); !txn.IsLockTimeout(err) {
+		if e, err = b.beginEpoch(ctx, o, already); !txn.IsLockTimeout(err) {
 			return e, err
 		}
 	}
@@ -119,23 +117,33 @@ func (b *Backlog) tryEpoch(ctx context.Context, o audit.Actor, do begin) (e Epoc
 		"a transaction that has written to the outbox, a vacuum of it, or the scan of a relay does not end: %w", err)
 }
 
-func (b *Backlog) beginEpoch(ctx context.Context, o audit.Actor, do begin) (e Epoch, err error) {
+func (b *Backlog) beginEpoch(ctx context.Context, o audit.Actor, already begun) (e Epoch, err error) {
 	err = b.db.Tx(ctx, "begin epoch", func(ctx context.Context, tx pgx.Tx) error {
-		for _, statement := range quiet {
-			if _, err := tx.Exec(ctx, statement); err != nil {
-				return err
-			}
+		if _, err := tx.Exec(ctx, onlyEpoch); err != nil {
+			return err
 		}
-		e, err = do(ctx, tx, o)
+		if e, err = already(ctx, tx); err != nil || e.Epoch > 0 {
+			return err
+		}
+		e, err = insertEpoch(ctx, tx, o)
 		return err
 	})
 	return e, err
 }
 
-func insertEpoch(ctx context.Context, tx pgx.Tx, o audit.Actor) (Epoch, error) {
-	rows, _ := tx.Query(ctx, `
+// insertEpoch locks the outbox and inserts the row of a new epoch, in one round trip.
+func insertEpoch(ctx context.Context, tx pgx.Tx, o audit.Actor) (e Epoch, err error) {
+	b := &pgx.Batch{}
+	for _, statement := range quiet {
+		b.Queue(statement)
+	}
+	b.Queue(`
 		INSERT INTO outbox_epochs (epoch, actor, why)
 		SELECT greatest(max(epoch) + 1, extract(epoch FROM clock_timestamp())::bigint), $1, $2 FROM outbox_epochs
-		RETURNING `+epochColumns, o.By, o.Why) // rows has the error
-	return pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[Epoch])
+		RETURNING `+epochColumns, o.By, o.Why).Query(func(rows pgx.Rows) (err error) {
+		e, err = pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[Epoch])
+		return err
+	})
+	err = tx.SendBatch(ctx, b).Close()
+	return e, err
 }

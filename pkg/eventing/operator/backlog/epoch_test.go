@@ -10,7 +10,9 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
+	"example.com/lockstep/internal/pgtest"
 	"example.com/lockstep/pkg/eventing"
 	"example.com/lockstep/pkg/eventing/operator/audit"
 	"example.com/lockstep/pkg/eventing/outbox"
@@ -213,5 +215,39 @@ func TestBeginEpochGivesUp(t *testing.T) {
 	}
 	if n := b.count(t, `SELECT count(*) FROM outbox_epochs`); n != 1 {
 		t.Errorf("%d epochs", n)
+	}
+}
+
+// After the statements that lock the outbox against writers only COMMIT is sent, so that the writers wait for one round trip to
+// a database that is far away.
+func TestWritersWaitForOneRoundTripOfAnEpoch(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	cfg, err := pgxpool.ParseConfig(b.pg.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sent := &pgtest.Statements{}
+	cfg.ConnConfig.Tracer = sent
+	db, err := pgxpool.NewWithConfig(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(db.Close)
+	for name, begin := range map[string]func() error{
+		"BeginEpoch": func() error { _, err := New(db).BeginEpoch(t.Context(), order); return err },
+		"BeginEpochAfter": func() error {
+			present := b.count(t, `SELECT max(epoch) FROM outbox_epochs`)
+			_, err := New(db).BeginEpochAfter(t.Context(), order, int64(present))
+			return err
+		},
+	} {
+		sent.Forget()
+		if err := begin(); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if next, _ := sent.After("LOCK TABLE outbox IN SHARE MODE"); next != "commit" {
+			t.Errorf("%s sends %.60q after the lock, want commit", name, next)
+		}
 	}
 }
