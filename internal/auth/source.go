@@ -88,6 +88,8 @@ func (s source) get(ctx context.Context, address string, into any) error {
 	}
 	r.Header.Set("Accept", "application/json")
 	r.Header.Set("Cache-Control", "no-cache") // a removed key must not live on in a cache
+	// HTTP/2 would send the next request on the same connection, also if the network has lost that connection.
+	r.Close = true
 	response, err := s.client.Do(r)
 	if err != nil {
 		return err

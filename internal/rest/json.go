@@ -77,13 +77,15 @@ func HasBody(r *http.Request) bool {
 }
 
 func checkMediaType(w http.ResponseWriter, r *http.Request, allowed []string) error {
-	if coding := r.Header.Get("Content-Encoding"); coding != "" && !strings.EqualFold(coding, "identity") {
+	// Several lines of a header count as one list, because another reader may take another line.
+	coding := strings.Join(r.Header.Values("Content-Encoding"), ", ")
+	if coding != "" && !strings.EqualFold(coding, "identity") {
 		w.Header().Set("Accept-Encoding", "identity")
 		p := problem.New(problem.CodeMediaType, "", "The body must not be compressed.")
 		p.Fields = []problem.Field{{Field: "Content-Encoding", Detail: "must be identity, or absent"}}
 		return p
 	}
-	mediaType, parameters, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	mediaType, parameters, err := mime.ParseMediaType(strings.Join(r.Header.Values("Content-Type"), ", "))
 	charset, given := parameters["charset"]
 	if err == nil && slices.Contains(allowed, mediaType) && (!given || strings.EqualFold(charset, "utf-8")) {
 		return nil

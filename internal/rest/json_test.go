@@ -225,6 +225,22 @@ func TestDecodeJSONChecksTheMediaType(t *testing.T) {
 	}
 }
 
+// Another reader of the request, such as a proxy that inspects it, may take another line of a repeated header.
+func TestDecodeJSONRefusesRepeatedHeaders(t *testing.T) {
+	t.Parallel()
+	for name, values := range map[string][]string{
+		"Content-Type":     {"application/json", "text/plain"},
+		"Content-Encoding": {"identity", "gzip"},
+	} {
+		r := httptest.NewRequest(http.MethodPost, "/", strings.NewReader(`{}`))
+		r.Header.Set("Content-Type", "application/json")
+		r.Header[name] = values
+		if err := rest.DecodeJSON(httptest.NewRecorder(), r, maxBody, &input{}); err == nil || problem.From(err).Code != problem.CodeMediaType {
+			t.Errorf("%s of %q: %v", name, values, err)
+		}
+	}
+}
+
 // RFC 5789 wants a refused patch to learn of the formats that are taken.
 func TestRefusedPatchesLearnTheFormats(t *testing.T) {
 	t.Parallel()

@@ -143,6 +143,7 @@ func TestOriginsOfTheFlag(t *testing.T) {
 	for _, list := range []string{
 		"", "*", "null", "app.example", "https://", "https://*", "https://App.example", "https://app.example/", "https://app.example/x", "https://u@app.example",
 		"http://app.example", "ftp://localhost", "https://app.example,", "https://app.example?x", "https://a.example https://b.example",
+		"https://app.example:443", "http://localhost:80", "https://app.example:", "https://bücher.example",
 	} {
 		if err := o.Set(list); err == nil {
 			t.Errorf("%q is taken: %q", list, o)

@@ -129,9 +129,12 @@ func (c codec) decode(data mem.BufferSlice, into any) error {
 	return nil
 }
 
+// errRequestTime is the cause of the end of a context that ends by requestTimeout.
+var errRequestTime = fmt.Errorf("the call has taken %s", requestTimeout)
+
 // unary runs one call with a deadline, renders its error and logs it.
 func (g *GRPC) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (resp any, err error) {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout) // or the client's deadline, if it is sooner
+	ctx, cancel := context.WithTimeoutCause(ctx, requestTimeout, errRequestTime) // or the client's deadline, if it is sooner
 	defer cancel()
 	err = g.call(ctx, info.FullMethod, func() error {
 		resp, err = handler(ctx, req)
@@ -156,10 +159,14 @@ func (g *GRPC) stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo
 func (g *GRPC) call(ctx context.Context, method string, do func() error) error {
 	started := time.Now()
 	reached(ctx)
-	err := rendered(ctx, g.log, method, recovered(do))
-	g.logCall(ctx, method, time.Since(started), err, isClients(status.Code(err)))
+	err := g.rendered(ctx, method, recovered(do))
+	g.logCall(ctx, method, time.Since(started), err, isClients(status.Code(err)) || ranOut(ctx))
 	return err
 }
+
+// ranOut reports whether ctx has ended by the deadline of its caller. A caller chooses its deadline, and may send any
+// number of calls that cannot meet it.
+func ranOut(ctx context.Context) bool { return errors.Is(context.Cause(ctx), context.DeadlineExceeded) }
 
 // recovered returns a panic of call as an error that ends with the stack. Otherwise the panic would
 // end the process, because gRPC runs handlers on goroutines of its own.
@@ -176,7 +183,7 @@ func panicError(p any) error { return fmt.Errorf("panic: %v\n%s", p, debug.Stack
 
 // rendered turns any error into a status. The statuses of gRPC's own services
 // are part of their protocols and stay as they are.
-func rendered(ctx context.Context, log *slog.Logger, method string, err error) error {
+func (g *GRPC) rendered(ctx context.Context, method string, err error) error {
 	if err == nil {
 		return nil
 	}
@@ -184,7 +191,9 @@ func rendered(ctx context.Context, log *slog.Logger, method string, err error) e
 		return err
 	}
 	p := problem.From(err)
-	p.Log(ctx, log)
+	if p.Code != problem.CodeTimeout || !ranOut(ctx) || g.faults.Allow() {
+		p.Log(ctx, g.log)
+	}
 	if p.RetryAfter > 0 {
 		_ = grpc.SetTrailer(ctx, metadata.Pairs(pushback, pushbackOf(ctx, p.RetryAfter))) // fails only outside of a call
 	}

@@ -16,7 +16,7 @@ const (
 	// the line of a failed request is at most 1 KB.
 	maxLogged = 200
 	// faultsPerSecond and faultBurst bound the lines at INFO about requests that fail by the client's fault,
-	// that the guard refuses, or that everybody may send. The metrics count all of them.
+	// that outlive the client's deadline, that the guard refuses, or that everybody may send. The metrics count all of them.
 	faultsPerSecond = 10
 	faultBurst      = 50
 )

@@ -135,6 +135,60 @@ func TestLinesAboutFaultsOfClientsAreFew(t *testing.T) {
 	})
 }
 
+// A caller chooses its deadline, and a call that outlives a short one costs its caller nothing.
+func TestDeadlinesOfCallersLeaveFewLines(t *testing.T) {
+	t.Parallel()
+	for timeout, most := range map[string]int{"10m": 50, "1H": 120} { // the second one ends with the service's own limit
+		synctest.Test(t, func(t *testing.T) {
+			var logs lockedBuffer
+			s := newService(&logs)
+			echo(func(ctx context.Context, _ string) (string, error) {
+				<-ctx.Done()
+				return "", ctx.Err()
+			}).register(s.grpc)
+			d := s.startInBubble(t)
+			var protocols http.Protocols
+			protocols.SetUnencryptedHTTP2(true)
+			transport := &http.Transport{DialContext: d.dial, Protocols: &protocols}
+			defer transport.CloseIdleConnections()
+			var calls sync.WaitGroup
+			for range 60 {
+				calls.Go(func() {
+					r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://test/test.Echo/Say", strings.NewReader("\x00\x00\x00\x00\x00"))
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					r.Header.Set("Content-Type", "application/grpc")
+					r.Header.Set("Grpc-Timeout", timeout) // a client of gRPC would also end the stream
+					res, err := transport.RoundTrip(r)
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					if _ = readAll(t, res); res.Header.Get("Grpc-Status")+res.Trailer.Get("Grpc-Status") != "4" {
+						t.Errorf("%s: %v %v, want DEADLINE_EXCEEDED", timeout, res.Header, res.Trailer)
+					}
+				})
+			}
+			calls.Wait()
+			d.drain()
+			if err := <-d.ended; err != nil {
+				t.Errorf("Run: %v", err)
+			}
+			counts := map[string]int{}
+			for line := range strings.Lines(logs.String()) {
+				l := decode(t, line)
+				counts[l["level"].(string)+" "+l["msg"].(string)]++
+			}
+			warnings, infos := counts["WARN request failed"], counts["INFO /test.Echo/Say DeadlineExceeded"]
+			if warnings == 0 || warnings+infos != most {
+				t.Errorf("a timeout of %s: %v, want %d lines at INFO and above", timeout, counts, most)
+			}
+		})
+	}
+}
+
 // While the issuer is away a request with any token of its name fails, and costs its sender
 // nothing.
 func TestAnIssuerThatIsAwayLeavesFewLines(t *testing.T) {

@@ -39,9 +39,8 @@ func (o *Origins) Set(list string) error {
 		origin = strings.TrimSpace(origin)
 		u, err := url.Parse(origin)
 		switch {
-		case err != nil || u.Host == "" || strings.Contains(origin, "*"), u.Scheme+"://"+u.Host != origin,
-			strings.ToLower(origin) != origin: // a browser sends it in lower case
-			return fmt.Errorf("%q is no origin: it must be like https://app.example", origin)
+		case err != nil || u.Host == "" || strings.Contains(origin, "*"), !isSent(origin, u):
+			return fmt.Errorf("%q is no origin: it must be as a browser sends it, like https://app.example", origin)
 		case u.Scheme == "https", u.Scheme == "http" && isLoopback(u.Hostname()):
 			origins = append(origins, origin)
 		default:
@@ -50,6 +49,15 @@ func (o *Origins) Set(list string) error {
 	}
 	*o = origins
 	return nil
+}
+
+// isSent reports whether a browser sends the origin of u in this form: in lower case, in ASCII, and without the
+// port that the scheme has by default. An origin in another form would never match.
+func isSent(origin string, u *url.URL) bool {
+	usual := map[string]string{"http": "80", "https": "443"}[u.Scheme]
+	inASCII := !strings.ContainsFunc(origin, func(c rune) bool { return c > '~' })
+	return u.Scheme+"://"+u.Host == origin && strings.ToLower(origin) == origin && inASCII &&
+		u.Port() != usual && !strings.HasSuffix(u.Host, ":")
 }
 
 func isLoopback(host string) bool { return host == "localhost" || net.ParseIP(host).IsLoopback() }

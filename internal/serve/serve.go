@@ -19,9 +19,9 @@
 //
 // Each request is one log line with its route. The line has at most 200 bytes of the user agent,
 // and no other text of the client. A line costs money, but some requests cost the client nothing:
-// requests that fail by the client's fault, that the guard refuses for any reason, or that
-// everybody may send. Of the lines about these requests, 10 a second are at INFO. The rest is at
-// DEBUG.
+// requests that fail by the client's fault, that outlive the client's deadline, that the guard
+// refuses for any reason, or that everybody may send. Of the lines about these requests, 10 a second
+// are at INFO. The rest is at DEBUG.
 //
 // Draining fits into the 10 seconds between SIGTERM and the kill:
 //
