@@ -32,7 +32,7 @@ func TestMigrationsHaveTheirOwnSettings(t *testing.T) {
 		"default_transaction_isolation": "read committed", "row_security": "on",
 		"client_encoding": "UTF8", "standard_conforming_strings": "on",
 		// A client that is gone, or stands still between two statements, would keep the locks of its migration.
-		"idle_in_transaction_session_timeout": "5000",
+		"idle_in_transaction_session_timeout": "3000",
 		"tcp_keepalives_idle":                 "30", "tcp_keepalives_interval": "10", "tcp_keepalives_count": "3", "tcp_user_timeout": "60000",
 	}
 	if runtime.GOOS != "linux" {

@@ -13,7 +13,7 @@ import (
 	"example.com/lockstep/pkg/eventing/reconcile"
 )
 
-// A process stands still while its transaction has the served tables for itself. Reads wait for 5 s and not for the
+// A process stands still while its transaction has the served tables for itself. Reads wait for 3 s and not for the
 // process, which goes on by itself afterwards.
 func TestAProcessThatStandsStillLetsItsTablesGo(t *testing.T) {
 	t.Parallel()
@@ -26,7 +26,7 @@ func TestAProcessThatStandsStillLetsItsTablesGo(t *testing.T) {
 		ended <- err
 	}()
 	<-still.began
-	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	_, read := f.app.Exec(ctx, `SELECT FROM one`)
 	if read != nil {
