@@ -84,7 +84,7 @@ func (s Service) run(ctx context.Context, c Call) int {
 	if len(c.Args) > 0 {
 		if t, ok := s.tool(c.Args[0]); ok {
 			name += " " + t.Name
-			c.Args = c.Args[1:]
+			c.Args, c.Out, c.Err = c.Args[1:], newOutlet(ctx, c.Out), newOutlet(ctx, c.Err)
 			return Exit(c.Err, name, "\n"+name+" help lists the commands", t.Run(ctx, c))
 		}
 	}
