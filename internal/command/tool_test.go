@@ -149,3 +149,20 @@ func TestAToolEndsBehindAnOutputThatIsNotRead(t *testing.T) {
 		t.Error("it waits for a reader")
 	}
 }
+
+// The error of a tool that a signal has ended names the signal, once.
+func TestTheErrorOfAToolNamesTheSignal(t *testing.T) {
+	t.Parallel()
+	for name, ended := range map[string]func(context.Context) error{"the context's error": context.Context.Err, "its cause": context.Cause} {
+		ctx, end := context.WithCancelCause(t.Context())
+		end(errors.New("terminated signal received"))
+		s := Service{Name: "video", Tools: []Tool{{Name: "paint", Run: func(ctx context.Context, _ Call) error {
+			return fmt.Errorf("after 7 coats: %w", ended(ctx))
+		}}}}
+		var stderr bytes.Buffer
+		code := s.Run(ctx, []string{"paint"}, func(string) string { return "" }, io.Discard, &stderr)
+		if text := stderr.String(); code != 1 || strings.Count(text, "terminated signal received") != 1 || !strings.Contains(text, "after 7 coats") {
+			t.Errorf("%s: exit code %d, %s", name, code, text)
+		}
+	}
+}
