@@ -84,8 +84,8 @@ func (s Service) run(ctx context.Context, c Call) int {
 	if len(c.Args) > 0 {
 		if t, ok := s.tool(c.Args[0]); ok {
 			name += " " + t.Name
-			c.Args = c.Args[1:]
-			return Exit(c.Err, name, "\n"+name+" help lists the commands", t.Run(ctx, c))
+			c.Args, c.Out, c.Err = c.Args[1:], newOutlet(ctx, c.Out), newOutlet(ctx, c.Err)
+			return Exit(c.Err, name, "\n"+name+" help lists the commands", withCause(ctx, t.Run(ctx, c)))
 		}
 	}
 	command, err := s.parse(c.Args, c.Getenv)
@@ -99,6 +99,16 @@ func (s Service) run(ctx context.Context, c Call) int {
 		err = s.actions()[command](ctx, c.Getenv, c.Out)
 	}
 	return Exit(c.Err, name, hint, err)
+}
+
+// withCause adds the signal that has ended ctx to the error of a tool. Otherwise the error says only that a context
+// was canceled.
+func withCause(ctx context.Context, err error) error {
+	cause := context.Cause(ctx)
+	if !errors.Is(err, context.Canceled) || cause == nil || errors.Is(err, cause) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", cause, err)
 }
 
 // actions are the commands that each service has, besides help.

@@ -7,11 +7,13 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 )
 
 func TestToolsTakeTheRestOfTheCommandLine(t *testing.T) {
@@ -119,5 +121,48 @@ func TestAToolEndsWithoutItsReader(t *testing.T) {
 	_ = tool.Wait()
 	if _, err := os.Stat(file); err != nil || tool.ProcessState.ExitCode() != 1 || !strings.Contains(stderr.String(), "broken pipe") {
 		t.Errorf("%v, %v, stderr %q; want exit code 1 and the reason, after the end of the tool", err, tool.ProcessState, stderr.String())
+	}
+}
+
+// A tool ends after SIGTERM although its output is not read, and so gives back what it holds.
+func TestAToolEndsBehindAnOutputThatIsNotRead(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "clean")
+	from, to := io.Pipe()
+	defer from.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	ended := make(chan int, 1)
+	go func() {
+		ended <- painting(file).Run(ctx, []string{"paint"}, func(string) string { return "" }, to, to)
+	}()
+	if _, err := io.ReadFull(from, make([]byte, 1)); err != nil {
+		t.Fatal(err)
+	}
+	cancel()
+	select {
+	case code := <-ended:
+		if _, err := os.Stat(file); err != nil || code != 1 {
+			t.Errorf("%v, exit code %d; want 1, after the end of the tool", err, code)
+		}
+	case <-time.After(30 * time.Second):
+		t.Error("it waits for a reader")
+	}
+}
+
+// The error of a tool that a signal has ended names the signal, once.
+func TestTheErrorOfAToolNamesTheSignal(t *testing.T) {
+	t.Parallel()
+	for name, ended := range map[string]func(context.Context) error{"the context's error": context.Context.Err, "its cause": context.Cause} {
+		ctx, end := context.WithCancelCause(t.Context())
+		end(errors.New("terminated signal received"))
+		s := Service{Name: "video", Tools: []Tool{{Name: "paint", Run: func(ctx context.Context, _ Call) error {
+			return fmt.Errorf("after 7 coats: %w", ended(ctx))
+		}}}}
+		var stderr bytes.Buffer
+		code := s.Run(ctx, []string{"paint"}, func(string) string { return "" }, io.Discard, &stderr)
+		if text := stderr.String(); code != 1 || strings.Count(text, "terminated signal received") != 1 || !strings.Contains(text, "after 7 coats") {
+			t.Errorf("%s: exit code %d, %s", name, code, text)
+		}
 	}
 }

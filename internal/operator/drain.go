@@ -17,6 +17,9 @@ import (
 	"example.com/lockstep/pkg/eventing/outbox"
 )
 
+// lastLook bounds the count of what is left after SIGTERM. A process has 10 s to end, and the relay takes some 4 s of them.
+const lastLook = 3 * time.Second
+
 // poll is the pause between two checks for remaining events.
 var poll = backoff.Policy{Base: 200 * time.Millisecond, Cap: 2 * time.Second}
 
@@ -25,7 +28,7 @@ var poll = backoff.Policy{Base: 200 * time.Millisecond, Cap: 2 * time.Second}
 // replace the relay of a service, the log line of drained may be the only signal of parked events.
 //
 // After --timeout, the relay has a few seconds for its requests under way, and the count of what is
-// left has its own time limit, so the process ends within 20 seconds more.
+// left has its own time limit, so the process ends within 20 seconds more. After SIGTERM it ends within 10 seconds.
 func (o Owner) drain(ctx context.Context, s *invocation) error {
 	timeout := s.flags.Duration("timeout", 5*time.Minute, "")
 	if err := s.parse(0); err != nil {
@@ -48,7 +51,13 @@ func (o Owner) drain(ctx context.Context, s *invocation) error {
 	limited, cancel := context.WithDeadlineCause(ctx, end, fmt.Errorf("events are left after %s", *timeout))
 	defer cancel()
 	left := relayUntilDrained(limited, relay, s.db)
-	return errors.Join(left, s.drained(context.WithoutCancel(ctx), log))
+	counting := context.WithoutCancel(ctx)
+	if ctx.Err() != nil {
+		var cancel context.CancelFunc
+		counting, cancel = context.WithTimeout(counting, lastLook)
+		defer cancel()
+	}
+	return errors.Join(left, s.drained(counting, log))
 }
 
 // relayUntilDrained returns nil once no event is left that was committed before the call and could

@@ -11,14 +11,14 @@ import (
 	"example.com/lockstep/pkg/eventing/bounded"
 )
 
-// Open returns connections with the settings that migrations rely on, whatever the defaults of the
-// database and of the role are. The settings turn the time limits of the server off, so that only the
-// caller's context bounds a migration. With a limit of the server, the creation of an index on a large
-// table would fail in each run. It would also begin again in each run, because an index that was not
-// finished is dropped. The settings make the server end the session of a client that is gone
-// (bounded.LostClient). Open makes the settings after the start of a session, because a pooler may refuse
-// them in the start-up message. Open does not make the sessions of a read-only database writable. The URL may
-// have the settings of a pool, such as pool_max_conns.
+// Open returns connections with the settings that migrations rely on, whatever the defaults of the database
+// and of the role are. The settings turn the time limits of the server off, so that only the caller's context
+// bounds a migration. With a limit of the server, the creation of an index on a large table would fail in
+// each run. It would also begin again in each run, because an index that was not finished is dropped. The
+// settings make the server end the session of a client that is gone, or that stands still between the
+// statements of a migration (bounded.LostClient). Open makes the settings after the start of a session,
+// because a pooler may refuse them in the start-up message. Open does not make the sessions of a read-only
+// database writable. The URL may have the settings of a pool, such as pool_max_conns.
 func (s Schema) Open(adminURL string) (*sql.DB, error) {
 	config, err := pgxpool.ParseConfig(adminURL)
 	if err != nil {
@@ -43,5 +43,4 @@ const sessionSettings = `
 	       set_config('client_encoding', 'UTF8', false), set_config('standard_conforming_strings', 'on', false),
 	       ` + bounded.LostClient + `,
 	       (SELECT count(set_config(name, '0', false)) FROM pg_settings
-	         WHERE name IN ('lock_timeout', 'transaction_timeout',
-	                        'idle_session_timeout', 'idle_in_transaction_session_timeout'))`
+	         WHERE name IN ('lock_timeout', 'transaction_timeout', 'idle_session_timeout'))`

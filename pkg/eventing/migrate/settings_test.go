@@ -28,11 +28,12 @@ func TestMigrationsHaveTheirOwnSettings(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := map[string]string{
-		"statement_timeout": "0", "lock_timeout": "0", "idle_session_timeout": "0", "idle_in_transaction_session_timeout": "0",
+		"statement_timeout": "0", "lock_timeout": "0", "idle_session_timeout": "0",
 		"default_transaction_isolation": "read committed", "row_security": "on",
 		"client_encoding": "UTF8", "standard_conforming_strings": "on",
-		// A client that is gone would keep the locks of its migration.
-		"tcp_keepalives_idle": "30", "tcp_keepalives_interval": "10", "tcp_keepalives_count": "3", "tcp_user_timeout": "60000",
+		// A client that is gone, or stands still between two statements, would keep the locks of its migration.
+		"idle_in_transaction_session_timeout": "3000",
+		"tcp_keepalives_idle":                 "30", "tcp_keepalives_interval": "10", "tcp_keepalives_count": "3", "tcp_user_timeout": "60000",
 	}
 	if runtime.GOOS != "linux" {
 		want["tcp_user_timeout"] = "0" // other systems have no such limit

@@ -106,11 +106,12 @@ func New(db *pgxpool.Pool, after string, parts ...Part) *Rebuild {
 // Session returns a function that prepares a session for a rebuild in schema. The schema alone is
 // on the search_path, and no transaction waits for a lock longer than lockTime. Timeouts of the
 // role or of the database are turned off, because each statement has a limit of its own, and the session
-// that holds the lock of the rebuild is idle meanwhile. The server ends the session of a client that is gone.
+// that holds the lock of the rebuild is idle meanwhile. The server ends the session of a client that is gone,
+// or that stands still in a transaction (bounded.LostClient).
 func Session(schema string) func(context.Context, *pgx.Conn) error {
 	return func(ctx context.Context, conn *pgx.Conn) error {
 		_, err := conn.Exec(ctx, `SELECT set_config('search_path', $1, false), set_config('lock_timeout', $2, false),
-			set_config('statement_timeout', '0', false), set_config('idle_in_transaction_session_timeout', '0', false),
+			set_config('statement_timeout', '0', false),
 			set_config('default_transaction_isolation', 'read committed', false), set_config('row_security', 'on', false),
 			`+bounded.LostClient+`,
 			(SELECT count(set_config(name, '0', false)) FROM pg_settings WHERE name IN ('idle_session_timeout', 'transaction_timeout'))`,
@@ -246,7 +247,7 @@ func (r *Rebuild) inTx(ctx context.Context, do func(ctx context.Context, tx pgx.
 }
 
 // retry runs do until do gets the locks that it needs and the owner answers, at most attempts
-// times. Any other error ends retry. within limits each attempt.
+// times (see passing). Any other error ends retry. within limits each attempt.
 func (r *Rebuild) retry(ctx context.Context, within time.Duration, do func(ctx context.Context) error) (err error) {
 	for attempt := range again.Attempts(ctx) {
 		err = bounded.Run(ctx, within, do)
@@ -257,14 +258,15 @@ func (r *Rebuild) retry(ctx context.Context, within time.Duration, do func(ctx c
 	return err
 }
 
-// lockErrors are lock_not_available and deadlock_detected.
-var lockErrors = map[string]bool{"55P03": true, "40P01": true}
+// passingCodes are lock_not_available, deadlock_detected, and idle_in_transaction_session_timeout, which has ended a
+// transaction while this process stood still. Nothing of these transactions was committed.
+var passingCodes = map[string]bool{"55P03": true, "40P01": true, "25P03": true}
 
-// passing reports whether err may pass: a lock was not granted, other writes take long, the owner does
-// not answer, or its answer is from too long ago.
+// passing reports whether err may pass: a lock was not granted, this process stood still, other writes take long,
+// the owner does not answer, or its answer is from too long ago.
 func passing(err error) bool {
 	pg, ok := errors.AsType[*pgconn.PgError](err)
 	away := errors.Is(err, consistency.ErrOwnerUnavailable) && !eventing.IsPermanent(err)
 	gaveUp := errors.Is(err, txn.ErrLocked) || errors.Is(err, txn.ErrBusy)
-	return away || gaveUp || errors.Is(err, backfill.ErrReplica) || ok && lockErrors[pg.Code]
+	return away || gaveUp || errors.Is(err, backfill.ErrReplica) || ok && passingCodes[pg.Code]
 }

@@ -16,7 +16,6 @@ func TestSettingsOfTheDatabaseEndNoRebuild(t *testing.T) {
 	pg := pgtest.New(t)
 	_, err := pg.Pool(t, pg.Admin).Exec(t.Context(), `DO $$ BEGIN
 		EXECUTE format('ALTER DATABASE %I SET idle_session_timeout = 100000', current_database());
-		EXECUTE format('ALTER DATABASE %I SET idle_in_transaction_session_timeout = 100000', current_database());
 		EXECUTE format('ALTER DATABASE %I SET statement_timeout = 100000', current_database());
 		EXECUTE format('ALTER DATABASE %I SET row_security = off', current_database()); END $$`)
 	if err != nil {
@@ -32,7 +31,7 @@ func TestSettingsOfTheDatabaseEndNoRebuild(t *testing.T) {
 	}
 	var limited []string
 	err = conn.QueryRow(t.Context(), `SELECT coalesce(array_agg(name::text), '{}') FROM pg_settings WHERE name = 'row_security' AND setting <> 'on' OR setting <> '0' AND name IN
-		('statement_timeout', 'idle_session_timeout', 'idle_in_transaction_session_timeout', 'transaction_timeout')`).Scan(&limited)
+		('statement_timeout', 'idle_session_timeout', 'transaction_timeout')`).Scan(&limited)
 	if err != nil || len(limited) > 0 {
 		t.Errorf("ended by %v, %v", limited, err)
 	}

@@ -116,7 +116,7 @@ func TestSession(t *testing.T) {
 	err = conn.QueryRow(t.Context(), `SELECT array[current_setting('statement_timeout'), current_setting('idle_in_transaction_session_timeout'),
 		current_setting('default_transaction_isolation'), current_setting('lock_timeout'), current_setting('search_path'),
 		current_setting('tcp_keepalives_idle'), current_setting('tcp_keepalives_count')]`).Scan(&got)
-	if want := []string{"0", "0", "read committed", "200ms", `"app"`, "30", "3"}; err != nil || !slices.Equal(got, want) {
+	if want := []string{"0", "3s", "read committed", "200ms", `"app"`, "30", "3"}; err != nil || !slices.Equal(got, want) {
 		t.Errorf("%q, %v; want %q", got, err, want)
 	}
 }
