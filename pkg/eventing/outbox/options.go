@@ -68,7 +68,7 @@ type Options struct {
 	OutageBackoff backoff.Policy
 
 	// The hooks observe refusals and pauses, in addition to metrics and log. Each may be nil. Package
-	// hook has their contract. When Run ends, calls that still wait are made until 3.8 s after the end
+	// hook has their contract. When Run ends, calls that still wait are made until 3.6 s after the end
 	// of Run's context.
 
 	// OnRefused receives each refusal that spends an attempt of its event. The relay calls
