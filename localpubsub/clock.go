@@ -19,6 +19,8 @@ type Clock struct {
 	ahead  time.Duration // how far a running clock is ahead of the machine's clock
 	alarms alarmHeap
 	timer  *time.Timer
+
+	ringing sync.Mutex // held while alarms run; taken before mu
 }
 
 // NewClock returns a clock that runs.
@@ -56,8 +58,10 @@ func (c *Clock) Advance(d time.Duration) {
 }
 
 // ring runs the alarms that are due. An alarm may set itself or other alarms
-// again.
+// again. If another goroutine runs alarms, ring waits for it.
 func (c *Clock) ring() {
+	c.ringing.Lock()
+	defer c.ringing.Unlock()
 	for {
 		c.mu.Lock()
 		if len(c.alarms) == 0 || c.alarms[0].at.After(c.read()) {

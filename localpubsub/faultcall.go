@@ -108,12 +108,14 @@ func (f Fault) names(m *pubsubpb.PubsubMessage) bool {
 	return m.GetOrderingKey() == f.Key || slices.Contains(slices.Collect(maps.Values(m.GetAttributes())), f.Key)
 }
 
-// stream applies the faults of streams.
+// stream applies the faults of streams. It takes the signal of the next outage before it looks at the
+// present faults, so that an outage that begins in between ends the stream, too.
 func (f *faults) stream(server any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
+	cut := f.streamsCut()
 	if _, strikes := f.current.Load().strikes(Outage, path.Base(info.FullMethod)); strikes {
 		return errOutage
 	}
-	return handle(server, &disturbedStream{ServerStream: stream, faults: f})
+	return handle(server, &disturbedStream{ServerStream: stream, faults: f, cut: cut})
 }
 
 // A disturbedStream delays, slows and breaks the sending of responses.
@@ -121,6 +123,21 @@ type disturbedStream struct {
 	grpc.ServerStream
 
 	faults *faults
+	cut    <-chan struct{} // closed by the next outage
+}
+
+// cutKey is the context key of disturbedStream.cut.
+type cutKey struct{}
+
+// Context returns the context of the stream, which also has cut.
+func (s *disturbedStream) Context() context.Context {
+	return context.WithValue(s.ServerStream.Context(), cutKey{}, s.cut)
+}
+
+// cutOf returns the channel that the next outage closes. ctx is the context of a disturbedStream.
+func cutOf(ctx context.Context) <-chan struct{} {
+	cut, _ := ctx.Value(cutKey{}).(<-chan struct{})
+	return cut
 }
 
 // SendMsg sends a response, unless a fault prevents it.

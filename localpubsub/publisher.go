@@ -118,7 +118,7 @@ func (p publisher) DeleteTopic(_ context.Context, req *pubsubpb.DeleteTopicReque
 	if err != nil {
 		return nil, err
 	}
-	if !p.topics.remove(req.GetTopic()) {
+	if !p.topics.remove(found.name, found) {
 		return nil, resource.Missing(req.GetTopic())
 	}
 	p.policies.Remove(req.GetTopic())

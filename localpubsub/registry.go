@@ -11,7 +11,7 @@ import (
 
 // A registry holds the resources of one kind by name. A method holds the registry's lock only
 // during one operation on the map. So the caller of a method may hold any other lock.
-type registry[T any] struct {
+type registry[T comparable] struct {
 	mu     sync.RWMutex
 	byName map[string]T
 }
@@ -37,13 +37,17 @@ func (r *registry[T]) put(name string, value T) error {
 	return nil
 }
 
-// remove removes a resource and reports whether the name existed.
-func (r *registry[T]) remove(name string) bool {
+// remove removes a resource and reports whether it was there. It leaves another resource that has the
+// name meanwhile.
+func (r *registry[T]) remove(name string, value T) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	_, there := r.byName[name]
+	present, there := r.byName[name]
+	if !there || present != value {
+		return false
+	}
 	delete(r.byName, name)
-	return there
+	return true
 }
 
 // page returns one page of the names of a project's resources, and the token of the next page. project has

@@ -85,7 +85,7 @@ func (s *subscription) capture(name string, labels map[string]string) (*snapshot
 }
 
 func (s *snapshot) expireAt(at time.Time) {
-	s.alarm = s.server.clock.newAlarm(func() { _ = s.server.deleteSnapshot(s.name) }) // an error means that another call just deleted it
+	s.alarm = s.server.clock.newAlarm(func() { _ = s.server.deleteSnapshot(s) }) // an error means that another call just deleted it
 	s.alarm.set(at)
 }
 

@@ -112,18 +112,18 @@ func (s *snapshot) checkExpiry(at *timestamppb.Timestamp) error {
 
 // DeleteSnapshot deletes a snapshot and releases its messages.
 func (s subscriber) DeleteSnapshot(_ context.Context, req *pubsubpb.DeleteSnapshotRequest) (*emptypb.Empty, error) {
-	return &emptypb.Empty{}, s.deleteSnapshot(req.GetSnapshot())
+	found, err := s.snapshot(req.GetSnapshot())
+	if err != nil {
+		return nil, err
+	}
+	return &emptypb.Empty{}, s.deleteSnapshot(found)
 }
 
-func (s *Server) deleteSnapshot(name string) error {
-	found, err := s.snapshot(name)
-	if err != nil {
-		return err
+func (s *Server) deleteSnapshot(found *snapshot) error {
+	if !s.snapshots.remove(found.name, found) {
+		return resource.Missing(found.name)
 	}
-	if !s.snapshots.remove(name) {
-		return resource.Missing(name)
-	}
-	s.policies.Remove(name)
+	s.policies.Remove(found.name)
 	found.end()
 	return nil
 }

@@ -55,7 +55,6 @@ func (s subscriber) StreamingPull(server pubsubpb.Subscriber_StreamingPullServer
 	if err := resource.CheckDeadline(first.GetStreamAckDeadlineSeconds(), "stream_ack_deadline_seconds"); err != nil {
 		return err
 	}
-	cut := s.faults.streamsCut()
 	opened := &stream{Subscriber_StreamingPullServer: server, sub: found}
 	opened.consumer = newConsumer(time.Duration(first.GetStreamAckDeadlineSeconds()) * time.Second)
 	opened.consumer.streaming = true
@@ -69,7 +68,7 @@ func (s subscriber) StreamingPull(server pubsubpb.Subscriber_StreamingPullServer
 	}
 	received := make(chan error, 1)
 	go func() { received <- opened.receive() }()
-	return opened.run(server.Context(), received, s.closing, cut)
+	return opened.run(server.Context(), received, s.closing, cutOf(server.Context()))
 }
 
 func (s *subscription) open(c *consumer) error {
@@ -89,9 +88,14 @@ func (s *subscription) close(c *consumer) {
 	s.schedule()
 }
 
-// run sends responses until the stream ends.
+// run sends responses until the stream ends. An outage ends it even if there are messages to send.
 func (s *stream) run(ctx context.Context, received <-chan error, closing, cut <-chan struct{}) error {
 	for {
+		select {
+		case <-cut:
+			return errOutage
+		default:
+		}
 		sent, err := s.send()
 		if err != nil {
 			return err

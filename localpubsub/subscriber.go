@@ -138,21 +138,21 @@ func (s subscriber) update(found *subscription, req *pubsubpb.UpdateSubscription
 
 // DeleteSubscription deletes a subscription and all its messages, and ends its streams.
 func (s subscriber) DeleteSubscription(_ context.Context, req *pubsubpb.DeleteSubscriptionRequest) (*emptypb.Empty, error) {
-	return &emptypb.Empty{}, s.deleteSubscription(req.GetSubscription())
+	found, err := s.subscription(req.GetSubscription())
+	if err != nil {
+		return nil, err
+	}
+	return &emptypb.Empty{}, s.deleteSubscription(found)
 }
 
-func (s *Server) deleteSubscription(name string) error {
-	found, err := s.subscription(name)
-	if err != nil {
-		return err
+func (s *Server) deleteSubscription(found *subscription) error {
+	if !s.subscriptions.remove(found.name, found) {
+		return resource.Missing(found.name)
 	}
-	if !s.subscriptions.remove(name) {
-		return resource.Missing(name)
-	}
-	s.policies.Remove(name)
+	s.policies.Remove(found.name)
 	found.lock()
 	topic := found.topic
-	found.end(resource.Missing(name))
+	found.end(resource.Missing(found.name))
 	found.unlock()
 	if topic != nil {
 		topic.detach(found)

@@ -230,7 +230,7 @@ func (s *subscription) expireUnused(now time.Time) {
 		s.touched = now
 	}
 	if s.ttl > 0 && s.gone == nil && !now.Before(s.touched.Add(s.ttl)) {
-		s.after(func() { _ = s.server.deleteSubscription(s.name) }) // an error means that another call just deleted it
+		s.after(func() { _ = s.server.deleteSubscription(s) }) // an error means that another call just deleted it
 	}
 }
 

@@ -74,6 +74,9 @@ func (m *Mux) accept() {
 }
 
 func (m *Mux) route(connection net.Conn) {
+	// First, because it would replace the deadline with which Close ends the read. It fails on a closed
+	// connection, as does the read.
+	_ = connection.SetReadDeadline(time.Now().Add(SniffTime))
 	stop := make(chan struct{})
 	defer close(stop)
 	go func() {
@@ -84,7 +87,6 @@ func (m *Mux) route(connection net.Conn) {
 		}
 	}()
 	first := make([]byte, len(preface))
-	_ = connection.SetReadDeadline(time.Now().Add(SniffTime)) // fails on a closed connection, as does the read
 	if _, err := io.ReadFull(connection, first); err != nil {
 		_ = connection.Close()
 		return

@@ -17,6 +17,7 @@ import (
 	"context"
 	"log/slog"
 	"runtime/debug"
+	"sync/atomic"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
@@ -34,6 +35,7 @@ type Calls struct {
 	log     *slog.Logger
 	waiting chan call
 	dropped metric.Int64Counter
+	calling atomic.Bool // a hook is running
 }
 
 // call is a call of a hook. name is the hook's name in logs and metrics.
@@ -82,7 +84,9 @@ func (c *Calls) Start(ctx context.Context) (stop func(until context.Context)) {
 		case <-ended:
 		case <-until.Done():
 			cancel()
-			c.log.WarnContext(until, "a hook has not returned in time, its further calls are dropped", "dropped", c.drop(until))
+			if n := c.drop(until); n > 0 || c.calling.Load() {
+				c.log.WarnContext(until, "a hook has not returned in time, its further calls are dropped", "dropped", n)
+			}
 		}
 	}
 }
@@ -115,6 +119,8 @@ func (c *Calls) run(ctx context.Context, last <-chan struct{}) {
 }
 
 func (c *Calls) invoke(ctx context.Context, next call) {
+	c.calling.Store(true)
+	defer c.calling.Store(false)
 	defer func() {
 		if p := recover(); p != nil {
 			c.log.ErrorContext(ctx, "hook panicked", "hook", next.name, "panic", p, "stack", string(debug.Stack()))

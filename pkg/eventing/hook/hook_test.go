@@ -86,3 +86,17 @@ func TestACallThatBlocksDropsCallsAndDelaysNobody(t *testing.T) {
 		t.Errorf("dropped calls %v, want %v", counted, want)
 	}
 }
+
+// The time of Run may be over when there is nothing to call.
+func TestAnEndWithoutACallIsNotLogged(t *testing.T) {
+	t.Parallel()
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	for range 100 { // the goroutine of the calls may end first
+		text, log := logged()
+		New(log).Start(t.Context())(over)
+		if text.Len() > 0 {
+			t.Fatalf("%q although no hook is called", text)
+		}
+	}
+}

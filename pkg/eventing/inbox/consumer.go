@@ -149,7 +149,7 @@ func NewConsumer(
 // Run consumes until ctx ends. Then it finishes the running transaction, gives all other messages
 // back to the broker, and returns nil. It returns an error if another consumer of the
 // subscription already runs with the same [Streams], if the client's connection lacks the option of
-// these Streams, or if the subscription is not named by its id.
+// these Streams, or if the subscription is not named by its id. A Consumer can run only once.
 func (c *Consumer) Run(ctx context.Context) error {
 	if strings.Contains(c.store.consumer, "/") { // its dead letters would go to a topic of another name
 		return fmt.Errorf("subscription %q: want its id, without the project", c.store.consumer)
