@@ -84,7 +84,7 @@ func (s Service) run(ctx context.Context, c Call) int {
 	if len(c.Args) > 0 {
 		if t, ok := s.tool(c.Args[0]); ok {
 			name += " " + t.Name
-			c.Args, c.Out, c.Err = c.Args[1:], newOutlet(ctx, c.Out), newOutlet(ctx, c.Err)
+			c.Args, c.Out, c.Err = c.Args[1:], newOutput(ctx, c.Out), newOutput(ctx, c.Err)
 			return Exit(c.Err, name, "\n"+name+" help lists the commands", withCause(ctx, t.Run(ctx, c)))
 		}
 	}

@@ -15,20 +15,20 @@ const unreadTime = time.Second
 
 var errUnread = errors.New("the output is not read")
 
-// outlet writes the output of a tool to w. A write to a pipe that is not read waits without an end. Once done is
-// closed, outlet waits for unreadTime, and then returns errUnread. So the tool can give back what it holds, such as
+// output writes the output of a tool to w. A write to a pipe that is not read waits without an end. Once done is
+// closed, output waits for unreadTime, and then returns errUnread. So the tool can give back what it holds, such as
 // the leases of dead letters, and end before it is killed.
-type outlet struct {
+type output struct {
 	w     io.Writer
 	done  <-chan struct{}
 	mu    sync.Mutex // is held during a write to w
 	stuck atomic.Bool
 }
 
-func newOutlet(ctx context.Context, w io.Writer) *outlet { return &outlet{w: w, done: ctx.Done()} }
+func newOutput(ctx context.Context, w io.Writer) *output { return &output{w: w, done: ctx.Done()} }
 
 // Write implements io.Writer.
-func (o *outlet) Write(text []byte) (int, error) {
+func (o *output) Write(text []byte) (int, error) {
 	if o.stuck.Load() {
 		return 0, errUnread
 	}
