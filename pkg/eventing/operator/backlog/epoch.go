@@ -52,8 +52,10 @@ func After(epochs []Epoch, before int64) (Epoch, error) {
 const writersTime = 10 * time.Second
 
 // onlyEpoch waits for the end of a vacuum of the outbox, and of another begin of an epoch. No writer waits behind its lock. It
-// waits for longer than Postgres' deadlock_timeout of 1 s, after which an autovacuum gives way.
-const onlyEpoch = `SET LOCAL lock_timeout = '1500ms'; LOCK TABLE outbox IN SHARE UPDATE EXCLUSIVE MODE`
+// waits for longer than Postgres' deadlock_timeout of 1 s, after which an autovacuum gives way. If the process stands still later,
+// while writers wait, Postgres ends its session after 3 s, as in a rebuild (bounded.LostClient), and no epoch begins.
+const onlyEpoch = `SET LOCAL lock_timeout = '1500ms'; SET LOCAL idle_in_transaction_session_timeout = '3s';
+	LOCK TABLE outbox IN SHARE UPDATE EXCLUSIVE MODE`
 
 // quiet has the statements that lock the outbox against writers. Writers wait behind this lock, for up to txn.LockTime. So
 // the lock waits for a third of that time, and the insert of the epoch's row and COMMIT have the other two thirds. The insert is
