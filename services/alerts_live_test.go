@@ -244,6 +244,7 @@ func (w *watched) anEventIsRefused(t *testing.T, v answer) answer {
 
 func (w *watched) aRowIsLocked(t *testing.T, v answer) answer {
 	t.Helper()
+	var locker uint32
 	w.fault(t, []string{"AggregatesBlocked"}, func() {
 		tx, err := w.db.Begin(t.Context())
 		if err != nil {
@@ -253,16 +254,16 @@ func (w *watched) aRowIsLocked(t *testing.T, v answer) answer {
 		if _, err := tx.Exec(t.Context(), `SELECT FROM catalog.video_projection WHERE video_id = $1 FOR UPDATE`, v.ID); err != nil {
 			t.Fatal(err)
 		}
+		locker = tx.Conn().PgConn().PID()
 		v = w.update(t, v, fields{"title": "Locked"})
 	}, func() { // the entry's statement names the session, and ends it
-		var ended bool
 		eventually(t, "the session that blocks is named", func() bool {
-			found := query[bool](t, w.world, `
-				SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+			blocking := query[uint32](t, w.world, `
+				SELECT pid::bigint FROM pg_stat_activity
 				 WHERE pid IN (SELECT unnest(pg_blocking_pids(pid)) FROM pg_stat_activity WHERE usename = 'catalog_service')`)
-			ended = ended || slices.Contains(found, true)
-			return ended
+			return slices.Contains(blocking, locker) // and not a session of catalog's own, for a moment
 		})
+		w.exec(t, fmt.Sprintf(`SELECT pg_terminate_backend(%d)`, locker))
 	})
 	w.reaches(t, v)
 	return v
