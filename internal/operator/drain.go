@@ -17,7 +17,8 @@ import (
 	"example.com/lockstep/pkg/eventing/outbox"
 )
 
-// lastLook bounds the count of what is left after SIGTERM. A process has 10 s to end, and the relay takes some 4 s of them.
+// lastLook is how long the count of what is left goes on after SIGTERM, or after the relay that SIGTERM has ended.
+// A process has 10 s to end, and the relay takes some 4 s of them.
 const lastLook = 3 * time.Second
 
 // poll is the pause between two checks for remaining events.
@@ -51,13 +52,23 @@ func (o Owner) drain(ctx context.Context, s *invocation) error {
 	limited, cancel := context.WithDeadlineCause(ctx, end, fmt.Errorf("events are left after %s", *timeout))
 	defer cancel()
 	left := relayUntilDrained(limited, relay, s.db)
-	counting := context.WithoutCancel(ctx)
-	if ctx.Err() != nil {
-		var cancel context.CancelFunc
-		counting, cancel = context.WithTimeout(counting, lastLook)
-		defer cancel()
-	}
+	counting, cancel := outliving(ctx, lastLook)
+	defer cancel()
 	return errors.Join(left, s.drained(counting, log))
+}
+
+// outliving returns a context with the values of ctx. It ends when ctx has ended, and the time d has passed since.
+func outliving(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+	longer, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() {
+		if backoff.Sleep(longer, d, nil) {
+			cancel()
+		}
+	})
+	return longer, func() {
+		stop()
+		cancel()
+	}
 }
 
 // relayUntilDrained returns nil once no event is left that was committed before the call and could

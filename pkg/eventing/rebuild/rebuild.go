@@ -258,12 +258,13 @@ func (r *Rebuild) retry(ctx context.Context, within time.Duration, do func(ctx c
 	return err
 }
 
-// passingCodes are lock_not_available, deadlock_detected, and idle_in_transaction_session_timeout, which has ended a
-// transaction while this process stood still. Nothing of these transactions was committed.
-var passingCodes = map[string]bool{"55P03": true, "40P01": true, "25P03": true}
+// passingCodes are lock_not_available, deadlock_detected, serialization_failure (see unchanged), and
+// idle_in_transaction_session_timeout, which has ended a transaction while this process stood still. Nothing of these
+// transactions was committed.
+var passingCodes = map[string]bool{"55P03": true, "40P01": true, "40001": true, "25P03": true}
 
-// passing reports whether err may pass: a lock was not granted, this process stood still, other writes take long,
-// the owner does not answer, or its answer is from too long ago.
+// passing reports whether err may pass: a lock was not granted, a table has changed meanwhile, this process stood
+// still, other writes take long, the owner does not answer, or its answer is from too long ago.
 func passing(err error) bool {
 	pg, ok := errors.AsType[*pgconn.PgError](err)
 	away := errors.Is(err, consistency.ErrOwnerUnavailable) && !eventing.IsPermanent(err)

@@ -30,6 +30,9 @@ var shape string
 // definition is the SQL expression for the definition of an index without its name.
 const definition = `concat(i.indisunique, substr(pg_get_indexdef(i.indexrelid), strpos(pg_get_indexdef(i.indexrelid), ' USING ')))`
 
+// shapeSQL returns the statement shape.
+func shapeSQL() string { return strings.ReplaceAll(shape, "{definition}", definition) }
+
 // querier is a pool, or a transaction.
 type querier interface {
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
@@ -38,12 +41,11 @@ type querier interface {
 
 // sameShape returns ErrShape if the table and its shadow differ.
 func (p Part) sameShape(ctx context.Context, db querier) error {
-	sql := strings.ReplaceAll(shape, "{definition}", definition)
-	served, err := lines(ctx, db, sql, p.Table)
+	served, err := lines(ctx, db, shapeSQL(), p.Table)
 	if err != nil {
 		return err
 	}
-	shadow, err := lines(ctx, db, sql, Shadow(p.Table))
+	shadow, err := lines(ctx, db, shapeSQL(), Shadow(p.Table))
 	if err != nil {
 		return err
 	}

@@ -20,6 +20,13 @@ import (
 //go:embed exchange.sql
 var exchange string
 
+// unchanged fails with serialization_failure if a table and its shadow differ. It runs under the exclusive locks. Most
+// changes have to wait since calm, but the creation of a materialized view or of a function, and GRANT, have not. The
+// next attempt then finds the difference, and returns ErrShape.
+//
+//go:embed unchanged.sql
+var unchanged string
+
 // swap exchanges the tables of the rebuild s in one transaction, and enters the phase to. While
 // swap holds its exclusive locks, nothing is read from the tables or written to them. That takes
 // milliseconds and one round trip. swap waits for each exclusive lock only for lockTime, because readers
@@ -35,17 +42,17 @@ func (r *Rebuild) swap(ctx context.Context, by audit.Actor, action string, s Sta
 		if err := calm(ctx, tx, slices.Concat(r.tables, r.shadows)); err != nil {
 			return err
 		}
-		var exchanges []string
+		var checks, exchanges []string
 		for _, p := range r.parts {
 			if err := p.sameShape(ctx, tx); err != nil {
 				return err
 			}
-			exchanges = append(exchanges, p.exchange())
+			checks, exchanges = append(checks, p.unchanged()), append(exchanges, p.exchange())
 		}
 		if err := audit.Write(ctx, tx, action, by, r.subjects...); err != nil {
 			return err
 		}
-		return r.change(ctx, tx, r.shadows, exchanges)
+		return r.change(ctx, tx, r.shadows, append(checks, exchanges...))
 	})
 	if err != nil {
 		return fmt.Errorf("exchange the tables: %w", since(err))
@@ -73,9 +80,9 @@ func (r *Rebuild) change(ctx context.Context, tx pgx.Tx, shadows, statements []s
 }
 
 // calm waits until no vacuum, ANALYZE or CREATE INDEX CONCURRENTLY works on the tables, and lets
-// none begin before the transaction ends. Nor can another session change the shape of the tables until then, except
-// the rights. Without calm an autovacuum would outlive all attempts,
-// because Postgres ends an autovacuum only for a transaction that waits longer than lockTime.
+// none begin before the transaction ends. Most other changes of the shape of the tables wait until then, too. Without
+// calm an autovacuum would outlive all attempts, because Postgres ends an autovacuum only for a transaction that waits
+// longer than lockTime.
 func calm(ctx context.Context, tx pgx.Tx, tables []string) error {
 	_, err := tx.Exec(ctx, fmt.Sprintf(`
 		SET LOCAL lock_timeout = %d; LOCK TABLE %s IN SHARE UPDATE EXCLUSIVE MODE; SET LOCAL lock_timeout = %d`,
@@ -95,6 +102,12 @@ func identifiers(names []string) string {
 func (p Part) exchange() string {
 	return strings.NewReplacer("{definition}", definition,
 		"{served}", literal(p.Table), "{shadow}", literal(Shadow(p.Table))).Replace(exchange)
+}
+
+// unchanged returns the statement that compares the shapes of the table and its shadow.
+func (p Part) unchanged() string {
+	of := func(table string) string { return strings.ReplaceAll(shapeSQL(), "$1", literal(table)) }
+	return strings.NewReplacer("{served}", of(p.Table), "{shadow}", of(Shadow(p.Table))).Replace(unchanged)
 }
 
 // literal returns a table's name, which has no backslash, as a constant of SQL.
