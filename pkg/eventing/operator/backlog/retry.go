@@ -3,10 +3,10 @@ package backlog
 import (
 	"context"
 	"errors"
-	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
 
 	"example.com/lockstep/pkg/eventing/bounded"
 	"example.com/lockstep/pkg/eventing/operator/audit"
@@ -30,14 +30,15 @@ type Retried struct {
 // again. If the database is away, Retry tries a batch again for half a minute. If Retry returns an error, the
 // result counts the batches before the error.
 func (b *Backlog) Retry(ctx context.Context, o audit.Actor, f Filter) (all Retried, err error) {
-	last, err := bounded.TryAgain(ctx, nil, func() (last *time.Time, err error) {
+	last, err := bounded.TryAgain(ctx, nil, func() (last pgtype.Timestamptz, err error) {
 		err = b.db.Statement("last parked event", `SELECT max(parked_at) FROM outbox WHERE parked_at IS NOT NULL`).Scan(ctx, &last)
 		return last, err
 	})
-	if err != nil || last == nil {
+	if err != nil || !last.Valid {
 		return all, err
 	}
-	for p := (retryPage{last: *last}); ; p = (retryPage{last: *last, after: p.events[len(p.events)-1]}) {
+	first := parking{At: pgtype.Timestamptz{InfinityModifier: pgtype.NegativeInfinity, Valid: true}}
+	for p := (retryPage{last: last, after: first}); ; p = (retryPage{last: last, after: p.events[len(p.events)-1]}) {
 		got, err := bounded.TryAgain(ctx, nil, func() (Retried, error) { return b.retryEach(ctx, o, f, &p) })
 		all.Freed, all.Locked = all.Freed+got.Freed, all.Locked+got.Locked
 		if err != nil || len(p.events) < retryBatch {
@@ -74,9 +75,10 @@ func (b *Backlog) retryOne(ctx context.Context, o audit.Actor, id uuid.UUID) err
 }
 
 // parking is the sort key of a parked event in Retry: the time of its parking, then its id. The index
-// outbox_parked has the time only, so Postgres sorts the events of one time by their ids.
+// outbox_parked has the time only, so Postgres sorts the events of one time by their ids. A person may have written
+// an infinite time.
 type parking struct {
-	At time.Time
+	At pgtype.Timestamptz
 	ID uuid.UUID
 }
 
@@ -84,7 +86,7 @@ type parking struct {
 type retryPage struct {
 	// after is the place before the first event. No event was parked later than last.
 	after parking
-	last  time.Time
+	last  pgtype.Timestamptz
 	// events is empty until the page was read.
 	events []parking
 }

@@ -106,6 +106,18 @@ func TestRetryOneOutlivesItsConnection(t *testing.T) {
 	}
 }
 
+// A person may have parked events with an infinite time. Retry frees them, too.
+func TestRetryAllFreesEventsOfInfiniteTimes(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.exec(t, `
+		INSERT INTO outbox (id, aggregate_type, aggregate_id, event_type, version, payload, parked_at)
+		SELECT gen_random_uuid(), 'video', at, 'VideoCreated', 1, '', at::timestamptz FROM unnest(ARRAY['-infinity', 'now', 'infinity']) AS at`)
+	if got, err := b.backlog.Retry(t.Context(), order, Filter{}); err != nil || got != (Retried{Freed: 3}) {
+		t.Errorf("%+v, %v, want 3 freed", got, err)
+	}
+}
+
 // The answer to the COMMIT of the first batch is lost. Each event is freed and has its entry once, and counts.
 func TestRetryAllOutlivesItsConnection(t *testing.T) {
 	t.Parallel()
