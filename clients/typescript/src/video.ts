@@ -393,7 +393,7 @@ export interface components {
         EngagementVideo: string;
         /** @description For 24 hours a retry with the same key and body gets the first answer. */
         IdempotencyKey: string;
-        /** @description The ETag that the video, or engagement, must have, or several that it may have; * where there must be one. A weak tag never matches. */
+        /** @description The ETag that the video, or engagement, must have, or several that it may have; * where there must be one. A weak tag never matches: behind a proxy that compresses, which makes tags weak, send the version in quotes. */
         IfMatch: string;
     };
     requestBodies: never;
@@ -525,7 +525,7 @@ export interface operations {
             header?: {
                 /** @description For 24 hours a retry with the same key and body gets the first answer. */
                 "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
-                /** @description The ETag that the video, or engagement, must have, or several that it may have; * where there must be one. A weak tag never matches. */
+                /** @description The ETag that the video, or engagement, must have, or several that it may have; * where there must be one. A weak tag never matches: behind a proxy that compresses, which makes tags weak, send the version in quotes. */
                 "If-Match"?: components["parameters"]["IfMatch"];
             };
             path: {
@@ -571,7 +571,7 @@ export interface operations {
             header?: {
                 /** @description For 24 hours a retry with the same key and body gets the first answer. */
                 "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
-                /** @description The ETag that the video, or engagement, must have, or several that it may have; * where there must be one. A weak tag never matches. */
+                /** @description The ETag that the video, or engagement, must have, or several that it may have; * where there must be one. A weak tag never matches: behind a proxy that compresses, which makes tags weak, send the version in quotes. */
                 "If-Match"?: components["parameters"]["IfMatch"];
             };
             path: {
@@ -618,7 +618,7 @@ export interface operations {
             header?: {
                 /** @description For 24 hours a retry with the same key and body gets the first answer. */
                 "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
-                /** @description The ETag that the video, or engagement, must have, or several that it may have; * where there must be one. A weak tag never matches. */
+                /** @description The ETag that the video, or engagement, must have, or several that it may have; * where there must be one. A weak tag never matches: behind a proxy that compresses, which makes tags weak, send the version in quotes. */
                 "If-Match"?: components["parameters"]["IfMatch"];
             };
             path: {
@@ -665,7 +665,7 @@ export interface operations {
             header?: {
                 /** @description For 24 hours a retry with the same key and body gets the first answer. */
                 "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
-                /** @description The ETag that the video, or engagement, must have, or several that it may have; * where there must be one. A weak tag never matches. */
+                /** @description The ETag that the video, or engagement, must have, or several that it may have; * where there must be one. A weak tag never matches: behind a proxy that compresses, which makes tags weak, send the version in quotes. */
                 "If-Match"?: components["parameters"]["IfMatch"];
             };
             path: {
