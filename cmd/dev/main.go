@@ -114,6 +114,7 @@ func up(ctx context.Context, c command.Call) error {
 	flags.BoolVar(&p.json, "json", false, "")
 	flags.StringVar(&p.pubsub, "pubsub", "auto", "")
 	flags.BoolVar(&p.noAuth, "no-auth", withoutAuth, "")
+	flags.Var(&p.origins, corsOrigin, "")
 	if err := command.ParseFlags(flags, c.Args); err != nil {
 		return err
 	}

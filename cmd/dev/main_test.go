@@ -32,6 +32,7 @@ func TestWrongUsageIsOneLine(t *testing.T) {
 		{[]string{"--twice"}, "twice"},
 		{[]string{"--once", "now"}, "now"},
 		{[]string{"--pubsub", "kafka"}, "kafka"},
+		{[]string{"--cors-origin", "*"}, "cors-origin"},
 		{[]string{"serve"}, "serve"},
 		{[]string{"token"}, "--user"},
 		{[]string{"token", "--user", "root"}, "UUID"},

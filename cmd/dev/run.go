@@ -15,6 +15,7 @@ import (
 	"example.com/lockstep/internal/local/issuer"
 	"example.com/lockstep/internal/local/postgres"
 	"example.com/lockstep/internal/local/process"
+	"example.com/lockstep/internal/serve"
 	"example.com/lockstep/internal/walk"
 	"example.com/lockstep/migrations"
 )
@@ -37,7 +38,8 @@ var errInterrupted = errors.New("interrupted before the walk-through had ended")
 // pair is the configuration of one run of both services.
 type pair struct {
 	once, json     bool
-	noAuth         bool   // no issuer, so every caller may do everything
+	noAuth         bool // no issuer, so every caller may do everything
+	origins        serve.Origins
 	pubsub         string // auto, local or emulator
 	databaseURL    string // the administrator's; empty: start a Postgres
 	emulatorHost   string

@@ -107,9 +107,18 @@ func takenPort(t *testing.T, host, port string) {
 }
 
 func servesUntilInterrupted(t *testing.T) {
-	l := command(t, []string{"DATABASE_URL=" + pairtest.New(t).Admin + "&pool_max_conns=5&search_path=mine"}, "--json", "--pubsub", "local")
+	const page = "http://localhost:3000"
+	l := command(t, []string{"DATABASE_URL=" + pairtest.New(t).Admin + "&pool_max_conns=5&search_path=mine"}, "--json", "--pubsub", "local",
+		"--cors-origin", page)
 	l.serving(t)
 	checkWalk(t, l.line(t))
+	for origin, want := range map[string]string{page: page, "http://localhost:3001": ""} {
+		for _, url := range []string{"http://localhost:8080/v1/videos", "http://localhost:8081/v1/videos"} {
+			if got := allowedOrigin(t, url, origin); got != want {
+				t.Errorf("%s for a page of %s: allowed is %q, want %q", url, origin, got, want)
+			}
+		}
+	}
 	asking := command(t, nil, "token", "--user", walk.User.String())
 	if code := asking.run(t); code != 0 {
 		t.Fatalf("no token: %s", asking.stderr.String())
@@ -125,6 +134,23 @@ func servesUntilInterrupted(t *testing.T) {
 	if code := l.wait(t); code != 0 {
 		t.Errorf("exit code %d, stderr:\n%s", code, l.stderr.String())
 	}
+}
+
+// allowedOrigin asks like a browser with a page of origin, and returns the origin that may call.
+func allowedOrigin(t *testing.T, url, origin string) string {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodOptions, url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Origin", origin)
+	r.Header.Set("Access-Control-Request-Method", http.MethodPost)
+	response, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	return response.Header.Get("Access-Control-Allow-Origin")
 }
 
 func get(t *testing.T, url, token string) int {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"net"
 	"os"
@@ -10,6 +11,7 @@ import (
 	"example.com/lockstep/internal/command"
 	"example.com/lockstep/internal/local/issuer"
 	"example.com/lockstep/internal/local/process"
+	"example.com/lockstep/internal/serve"
 	"example.com/lockstep/internal/telemetry"
 	"example.com/lockstep/services/catalog"
 	"example.com/lockstep/services/video"
@@ -19,21 +21,31 @@ import (
 // on a listener that it inherits. The command is not for people.
 const part = "part"
 
+// corsOrigin is the flag with the origins of web pages that may call. It is the same as the flag of the
+// services.
+const corsOrigin = "cors-origin"
+
 // flushTime bounds the export of the last traces and metrics of a service.
 const flushTime = 3 * time.Second
 
 // runPart runs a service until SIGTERM, like the service's own command. It leaves out the parts
 // that only a deployment needs, such as a limit of memory.
 func runPart(ctx context.Context, c command.Call) (err error) {
-	if len(c.Args) != 1 {
+	if len(c.Args) == 0 {
 		return command.Usagef("%s is for this program alone", part)
+	}
+	name, vars := c.Args[0], command.NewEnvironment(c.Getenv)
+	var limits serve.Options
+	flags := flag.NewFlagSet(part, flag.ContinueOnError)
+	flags.Var(&limits.Origins, corsOrigin, "")
+	if err := command.ParseFlags(flags, c.Args[1:]); err != nil {
+		return err
 	}
 	lis, err := process.Listener()
 	if err != nil {
 		return err
 	}
 	defer lis.Close()
-	name, vars := c.Args[0], command.NewEnvironment(c.Getenv)
 	log := telemetry.Logger(c.Err, vars.Level("LOG_LEVEL", defaultLevel), name, "")
 	telemetry.LogErrors(log)
 	flush, err := telemetry.Setup(ctx, name, command.Version)
@@ -47,7 +59,7 @@ func runPart(ctx context.Context, c command.Call) (err error) {
 	}()
 	if name == "video" {
 		var cfg video.Config
-		cfg.Reflection = true
+		cfg.Reflection, cfg.Limits = true, limits
 		cfg.ReadEnvironment(vars)
 		if err := vars.Err(); err != nil {
 			return err
@@ -55,7 +67,7 @@ func runPart(ctx context.Context, c command.Call) (err error) {
 		return video.Serve(ctx, cfg, lis, log)
 	}
 	var cfg catalog.Config
-	cfg.Reflection = true
+	cfg.Reflection, cfg.Limits = true, limits
 	cfg.ReadEnvironment(vars)
 	if err := vars.Err(); err != nil {
 		return err
@@ -88,7 +100,11 @@ func (p pair) service(all *parts, name string, lis *net.TCPListener, vars ...str
 	} else {
 		env = append(env, "AUTH_ISSUER="+all.issuer.URL(), "AUTH_AUDIENCE="+issuer.Audience, "AUTH_TENANT_CLAIM="+issuer.TenantClaim)
 	}
-	i, err := process.NewInstance(process.Command{Path: path, Args: []string{part, name}, Env: append(env, vars...), Log: p.stderr}, lis)
+	args := []string{part, name}
+	if len(p.origins) > 0 {
+		args = append(args, "--"+corsOrigin+"="+p.origins.String())
+	}
+	i, err := process.NewInstance(process.Command{Path: path, Args: args, Env: append(env, vars...), Log: p.stderr}, lis)
 	if err == nil {
 		all.atEnd(i.Close)
 	}

@@ -79,7 +79,7 @@ var contexts = []rule{
 	{means: aggregate, Why: "a noun with its determiner, in an anchor", before: endsWith(`[#-](a|the|each|one)-`)},
 	{means: aggregate, Why: "a noun with its determiner", previous: ident(determiners)},
 	{means: owner, Why: "the owner's client",
-		in: in(`^clients/typescript/(package\.json|src/(client|story)\.ts)$`), ident: ident(`[a-z]+`)},
+		in: in(`^clients/typescript/(package\.json|src/(client|mistakes|story)\.ts)$`), ident: ident(`[a-z]+`)},
 	{means: aggregate, Why: "a function or type that its comment begins with",
 		in: in(`\.go$`), kind: prose, before: endsWith(`^// `), after: startWith(` (is a|returns the)\b`)},
 	{means: aggregate, Why: "a type of aggregate in a comment of proto",

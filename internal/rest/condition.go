@@ -60,6 +60,18 @@ func (c Condition) Accepts(version int64) bool {
 	return accepts
 }
 
+// Weak reports whether the condition names a weak tag. A proxy that compresses an answer makes the answer's
+// tag weak, so the client may not know why the version does not match.
+func (c Condition) Weak() bool {
+	for list := c.tags; list != ""; {
+		var tag string
+		if tag, list, _ = cutTag(list); strings.HasPrefix(tag, weak) {
+			return true
+		}
+	}
+	return false
+}
+
 // areTags reports whether text is a list of at least one entity tag.
 func areTags(text string) bool {
 	some := false

@@ -68,6 +68,22 @@ func TestIfMatch(t *testing.T) {
 	}
 }
 
+func TestWeakTags(t *testing.T) {
+	t.Parallel()
+	for header, want := range map[string]bool{
+		"": false, "*": false, `"3"`: false, `"W/3", "4"`: false, `"W/"`: false, `W/"3"`: true, `"2", W/"3"`: true, `W/"x,y"`: true,
+	} {
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodPatch, "/", nil)
+		if header != "" {
+			r.Header.Set("If-Match", header)
+		}
+		var violations problem.Violations
+		if got := rest.IfMatch(r, &violations).Weak(); got != want || len(violations) > 0 {
+			t.Errorf("If-Match: %s is weak: %t, want %t; faults %v", header, got, want, violations)
+		}
+	}
+}
+
 // With If-Match, RFC 9110 says that If-Unmodified-Since is ignored.
 func TestConditionsThatNoWriteChecks(t *testing.T) {
 	t.Parallel()

@@ -21,7 +21,7 @@ import (
 // recovered from panics. Its 404 and 405 are problem documents.
 func NewRouter(log *slog.Logger, health *Health, guard *Guard) *chi.Mux {
 	r := newRouter(log)
-	r.Use(crossOrigin(guard.origins), guard.guarded(log, r))
+	r.Use(guard.crossOrigin(log), guard.guarded(log, r))
 	if health.Admin == nil {
 		health.mount(r)
 	}

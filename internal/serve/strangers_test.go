@@ -29,6 +29,13 @@ func (d *drained) unreading(t *testing.T) *unreading {
 	return &unreading{handshake(t, conn, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0}), 1}
 }
 
+// preflight asks like a page of that origin whether it may call.
+func (u *unreading) preflight(t *testing.T, origin string) {
+	t.Helper()
+	u.write(t, true, [2]string{":method", "OPTIONS"}, [2]string{":path", "/v1/videos"},
+		[2]string{"origin", origin}, [2]string{"access-control-request-method", "PUT"})
+}
+
 // send sends a request for a path.
 func (u *unreading) send(t *testing.T, path string) {
 	t.Helper()
@@ -128,6 +135,40 @@ func TestStrangersThatDoNotReadAreBounded(t *testing.T) {
 		if lines := strings.Count(logs.String(), "requests are broken off"); lines != 1 {
 			t.Errorf("%d lines about requests that were broken off, want 1", lines)
 		}
+		d.drain()
+		if err := <-d.ended; err != nil {
+			t.Errorf("Run: %v", err)
+		}
+	})
+}
+
+// A preflight takes one of the 500 places, because anybody may send one in the name of any origin.
+func TestPreflightsAreBounded(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const app = "https://app.example"
+		d := called(t, app).startInBubble(t)
+		one := d.unreading(t)
+		one.preflight(t, app)
+		if answered, _ := one.read(t, 1); answered != 1 {
+			t.Error("a preflight has no answer")
+		}
+		for range 2 {
+			m := d.unreading(t)
+			go func() {
+				for range 250 {
+					m.send(t, "/nothing")
+				}
+			}()
+			if answered, _ := m.read(t, 250); answered != 250 {
+				t.Errorf("%d of 250 requests have an answer", answered)
+			}
+		}
+		one.preflight(t, app)
+		if _, reset := one.read(t, 1); reset != 1 {
+			t.Error("a preflight above the bound has an answer")
+		}
+		time.Sleep(time.Minute) // in fake time: the others are given up
 		d.drain()
 		if err := <-d.ended; err != nil {
 			t.Errorf("Run: %v", err)

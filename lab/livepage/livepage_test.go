@@ -67,6 +67,26 @@ func TestLivePage(t *testing.T) {
 	}
 }
 
+// A page that stays open shows nothing of a run that has ended, when the next run has begun.
+func TestLivePageOfANewRun(t *testing.T) {
+	const results = `document.querySelectorAll("[data-result='held'], [data-seen='true']").length`
+	var b *browser
+	t.Run("the first run", func(first *testing.T) {
+		b = open(t, serve(first))
+		ask[bool](first, b, `document.querySelector('[data-press="write"]').click(), true`)
+		b.await(first, results+` > 1`)
+	})
+	b.await(t, `document.getElementById("link").dataset.state === "away"`)
+	t.Run("the next run", func(next *testing.T) {
+		serve(next)
+		b.await(next, `document.getElementById("link").dataset.state === "up"`)
+		b.await(next, `document.getElementById("count").textContent.includes(" 0 of ")`)
+		if n := ask[int](next, b, results); n != 0 {
+			next.Errorf("the page shows %d results and promises of the first run", n)
+		}
+	})
+}
+
 // isLight adds up what a browser loads.
 func isLight(t *testing.T, url string) {
 	total := 0

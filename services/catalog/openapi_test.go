@@ -2,6 +2,7 @@ package catalog
 
 import (
 	"bytes"
+	"maps"
 	"net/http"
 	"net/url"
 	"regexp"
@@ -57,6 +58,13 @@ func conforms(t testing.TB, req *http.Request, resp *http.Response, body []byte)
 		if ref, ok := response.(map[string]any)["$ref"].(string); ok {
 			where = strings.Split(strings.TrimPrefix(ref, "#/"), "/")
 		}
+		for name := range resp.Header {
+			if !slices.Contains(onAll, name) && !slices.ContainsFunc(headerNames(doc, where), func(known string) bool {
+				return strings.EqualFold(known, name)
+			}) {
+				t.Errorf("%s %s: the header %s of a %d is not documented", req.Method, path, name, resp.StatusCode)
+			}
+		}
 		where = append(where, "content", media, "schema")
 		if dig(doc, where...) == nil {
 			t.Errorf("%s %s: %d as %s is not documented", req.Method, path, resp.StatusCode, media)
@@ -80,6 +88,18 @@ func conforms(t testing.TB, req *http.Request, resp *http.Response, body []byte)
 	if err := schema.Validate(value); err != nil {
 		t.Errorf("%s %s: %d %s: %v", req.Method, path, resp.StatusCode, body, err)
 	}
+}
+
+// onAll are the headers that every answer has, or that net/http adds. The document leaves them out.
+var onAll = []string{
+	"Cache-Control", "Connection", "Content-Length", "Content-Security-Policy", "Content-Type", "Date", "Vary", "X-Content-Type-Options",
+	"X-Frame-Options",
+}
+
+// headerNames returns the headers that the response at that place of the document has.
+func headerNames(doc map[string]any, response []string) []string {
+	headers, _ := dig(doc, append(slices.Clone(response), "headers")...).(map[string]any)
+	return slices.Collect(maps.Keys(headers))
 }
 
 func dig(v any, path ...string) any {

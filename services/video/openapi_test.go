@@ -23,13 +23,40 @@ import (
 
 // document is the part of openapi.json that the tests use.
 type document struct {
-	Paths map[string]map[string]json.RawMessage
+	Paths      map[string]map[string]json.RawMessage
+	Components struct{ Responses map[string]response }
 }
 
 type operation struct {
-	Responses map[string]struct {
-		Headers map[string]json.RawMessage
-		Content map[string]json.RawMessage
+	Responses map[string]response
+}
+
+type response struct {
+	Ref     string `json:"$ref"`
+	Headers map[string]json.RawMessage
+	Content map[string]json.RawMessage
+}
+
+// onAll are the headers that every answer has, or that net/http adds. The document leaves them out.
+var onAll = []string{
+	"Cache-Control", "Connection", "Content-Length", "Content-Security-Policy", "Content-Type", "Date", "Vary", "X-Content-Type-Options",
+	"X-Frame-Options",
+}
+
+// headers checks that the document names the headers of an answer.
+func (c contract) headers(of response, got http.Header, what string) {
+	c.Helper()
+	if of.Ref != "" {
+		of = c.doc.Components.Responses[strings.TrimPrefix(of.Ref, "#/components/responses/")]
+	}
+	known := slices.Clone(onAll)
+	for name := range of.Headers {
+		known = append(known, http.CanonicalHeaderKey(name))
+	}
+	for name := range got {
+		if !slices.Contains(known, name) {
+			c.Errorf("%s: the header %s is not documented", what, name)
+		}
 	}
 }
 
@@ -118,6 +145,7 @@ func (c contract) answer(method, route, status string, r reply) {
 		c.Errorf("%s %s: the document does not know status %s", method, route, status)
 		return
 	}
+	c.headers(response, r.Header, method+" "+route+" "+status)
 	at := []string{"paths", route, method, "responses", status, "content", "application/json", "schema"}
 	if len(response.Content) == 0 { // a reference, which only problems are
 		at = []string{"components", "schemas", "Problem"}
@@ -154,6 +182,7 @@ func TestAnswersMatchTheDocument(t *testing.T) {
 		{"POST", collection, collection, "400", `{}`, nil},
 		{"POST", collection, collection, "413", strings.Repeat(" ", 1<<20), nil},
 		{"POST", collection, collection, "415", "x", []string{"Content-Type", "text/plain"}},
+		{"POST", collection, collection, "415", `{}`, []string{"Content-Encoding", "gzip"}},
 		{"POST", collection, collection, "422", draft(nil), []string{"Idempotency-Key", "k"}},
 		{"GET", collection, collection + "?page_size=1", "200", nil, nil},
 		{"GET", collection, collection + "?page_size=0", "400", nil, nil},
@@ -163,6 +192,7 @@ func TestAnswersMatchTheDocument(t *testing.T) {
 		{"GET", one, path(gone), "410", nil, nil},
 		{"PATCH", one, path(v), "200", `{"published_at": null}`, nil},
 		{"PATCH", one, path(v), "415", `[]`, []string{"Content-Type", "application/json-patch+json"}},
+		{"PATCH", one, path(v), "415", `{}`, []string{"Content-Encoding", "gzip"}},
 		{"PATCH", one, path(v), "412", `{"title": "x"}`, []string{"If-Match", `"1"`}},
 		{"PATCH", one, path(gone), "410", `{"title": "x"}`, nil},
 		{"DELETE", one, path(v), "412", nil, []string{"If-Match", `"1"`}},
@@ -176,6 +206,7 @@ func TestAnswersMatchTheDocument(t *testing.T) {
 		{"PUT", engagement, engaged(user, other), "412", `{}`, []string{"If-Match", `"2"`}},
 		{"PUT", engagement, engaged(user, other), "413", strings.Repeat(" ", 1<<20), nil},
 		{"PUT", engagement, engaged(user, other), "415", "x", []string{"Content-Type", "text/plain"}},
+		{"PUT", engagement, engaged(user, other), "415", `{}`, []string{"Content-Encoding", "gzip"}},
 		{"DELETE", engagement, engaged(user, other), "412", nil, []string{"If-Match", `"2"`}},
 		{"DELETE", engagement, engaged(user, other), "413", strings.Repeat(" ", 1<<20), nil},
 		{"DELETE", engagement, engaged(user, other), "415", "x", []string{"Content-Type", "text/plain"}},
@@ -324,10 +355,7 @@ func TestRetriesAreDocumented(t *testing.T) {
 	t.Parallel()
 	var doc struct {
 		document
-		Info       struct{ Description string }
-		Components struct {
-			Responses map[string]struct{ Headers map[string]json.RawMessage }
-		}
+		Info struct{ Description string }
 	}
 	if err := json.Unmarshal(openAPI, &doc); err != nil {
 		t.Fatal(err)

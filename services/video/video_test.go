@@ -173,6 +173,10 @@ func TestIfMatchLetsOneOfManyWin(t *testing.T) {
 	if r := a.call("DELETE", path(v), nil, "If-Match", `"2"`); r.Status != http.StatusPreconditionFailed || r.field("version") != "5" {
 		t.Errorf("stale If-Match of DELETE: %d %s", r.Status, r.Raw)
 	}
+	r := a.call("DELETE", path(v), nil, "If-Match", `W/"5"`)
+	if r.Status != http.StatusPreconditionFailed || !strings.Contains(r.field("detail"), "weak tag never matches") {
+		t.Errorf("the weak tag of a proxy: %d %s", r.Status, r.Raw)
+	}
 	if r := a.call("DELETE", path(v), nil, "If-Match", "*"); r.Status != http.StatusOK {
 		t.Errorf("If-Match *: %d %s", r.Status, r.Raw)
 	}

@@ -276,6 +276,7 @@ export interface components {
         /** @description What is wrong, and with which field. */
         Problem: {
             headers: {
+                "Preference-Applied": components["headers"]["PreferenceApplied"];
                 [name: string]: unknown;
             };
             content: {
@@ -295,6 +296,7 @@ export interface components {
         /** @description The engagements belong to another user, or the caller is a service (reason PERMISSION_DENIED). */
         Denied: {
             headers: {
+                "Preference-Applied": components["headers"]["PreferenceApplied"];
                 [name: string]: unknown;
             };
             content: {
@@ -304,6 +306,7 @@ export interface components {
         /** @description The token is newer than anything that the owner has (reason TOKEN_AHEAD): that version was never written. Waiting does not help; drop the token. */
         TokenAhead: {
             headers: {
+                "Preference-Applied": components["headers"]["PreferenceApplied"];
                 [name: string]: unknown;
             };
             content: {
@@ -313,6 +316,7 @@ export interface components {
         /** @description Too many readers are waiting (reason TOO_MANY_WAITERS); reads that need not wait are served. Or too many searches by q are under way (TOO_MANY_SEARCHES), the user has sent too many requests (RATE_EXCEEDED) or has too many under way (CONCURRENCY_EXCEEDED), or too many tokens with unknown keys arrive (TOO_MANY_REQUESTS). */
         Busy: {
             headers: {
+                "Preference-Applied": components["headers"]["PreferenceApplied"];
                 /** @description In seconds. */
                 "Retry-After"?: number;
                 [name: string]: unknown;
@@ -324,6 +328,7 @@ export interface components {
         /** @description The read model is behind the token, and its owner cannot be asked, or the read model's database refuses the owner's row (reason NOT_FRESH_ENOUGH). Or the owner's rows cannot be taken over, because another transaction holds them (LOCKED) or other writes take too long (BUSY). Or the database is away (UNAVAILABLE). */
         Unavailable: {
             headers: {
+                "Preference-Applied": components["headers"]["PreferenceApplied"];
                 /** @description In seconds. */
                 "Retry-After"?: number;
                 [name: string]: unknown;
@@ -405,6 +410,7 @@ export interface operations {
             /** @description The search took too long: search for something more common. */
             504: {
                 headers: {
+                    "Preference-Applied": components["headers"]["PreferenceApplied"];
                     [name: string]: unknown;
                 };
                 content: {
@@ -455,6 +461,7 @@ export interface operations {
             /** @description There is no such video. With Consistency: minimize-latency, at_least says that there is one at that version, and the read model does not have it yet. */
             404: {
                 headers: {
+                    "Preference-Applied": components["headers"]["PreferenceApplied"];
                     [name: string]: unknown;
                 };
                 content: {

@@ -1,8 +1,8 @@
 // The two services as typed clients. The types are generated from the OpenAPI documents by
 // `make clients`: a path, parameter or field that a service does not have does not compile.
-import createClient, { type Client, type Middleware } from "openapi-fetch";
+import createClient, { type Client as AnyClient, type FetchOptions, type FetchResponse, type Middleware } from "openapi-fetch";
 import type { components as CatalogComponents, paths as CatalogPaths } from "./catalog.js";
-import type { paths as VideoPaths } from "./video.js";
+import type { components as VideoComponents, paths as VideoPaths } from "./video.js";
 
 /** The addresses of a pair, and its caller. */
 export interface Options {
@@ -15,6 +15,25 @@ export interface Options {
   /** The longest time of one request, in milliseconds; 30,000 if absent. */
   timeout?: number;
 }
+
+type Method = "get" | "put" | "post" | "patch" | "delete";
+
+/** The paths that have the method. */
+type Having<Paths, M extends Method> = { [P in keyof Paths]: Paths[P] extends Record<M, object> ? P : never }[keyof Paths];
+type Operation<Item, M extends Method> = Item extends Record<M, infer O extends object> ? O : never;
+type Arguments<Init> = {} extends Init ? [init?: Init] : [init: Init];
+
+/**
+ * The calls of one method. The type of init follows from the path alone. The types of openapi-fetch infer it from the
+ * argument, and so take a misspelt parameter or field next to a right one.
+ */
+type Call<Paths, M extends Method> = <P extends Having<Paths, M>>(
+  path: P,
+  ...init: Arguments<FetchOptions<Operation<Paths[P], M>>>
+) => Promise<FetchResponse<Operation<Paths[P], M>, {}, `${string}/${string}`>>;
+
+/** A client of one service. */
+type Client<Paths extends {}> = { [M in Method as Uppercase<M>]: Call<Paths, M> } & Pick<AnyClient<Paths>, "use" | "eject">;
 
 /** Clients of both services, with the caller's token in each request. */
 export interface Pair {
@@ -39,13 +58,21 @@ export function connect(options: Options): Pair {
   const catalog = createClient<CatalogPaths>({ baseUrl: options.catalogURL, fetch: bounded });
   video.use(caller);
   catalog.use(caller);
-  return { video, catalog };
+  return { video, catalog } as unknown as Pair; // the same clients, with narrower types
 }
+
+type CatalogProblems = CatalogComponents["schemas"];
+
+/** A problem document of either service. What only some problems have is optional, such as the version. */
+export type Problem = CatalogProblems["Problem"] &
+  Partial<VideoComponents["schemas"]["Problem"] & CatalogProblems["Missing"] & CatalogProblems["Gone"]>;
 
 /** An answer that is not a success, as the service described it. */
 export class Refused extends Error {
-  constructor(readonly problem: CatalogComponents["schemas"]["Problem"]) {
+  readonly problem: Problem;
+  constructor(problem: Problem) {
     super(`${problem.status} ${problem.reason}: ${problem.detail}`);
+    this.problem = problem;
   }
 }
 
@@ -54,7 +81,7 @@ export function must<T>(answer: { data?: T; error?: unknown; response: Response 
   if (answer.data !== undefined) {
     return answer.data;
   }
-  const problem = answer.error as CatalogComponents["schemas"]["Problem"] | undefined;
+  const problem = answer.error as Problem | undefined;
   if (problem?.reason === undefined) {
     throw new Error(`${answer.response.status} from ${answer.response.url}, without a description`);
   }

@@ -324,8 +324,19 @@ export interface components {
             };
         };
         /** @description The body is in another format, or compressed */
+        NoMediaType: {
+            headers: {
+                "Accept-Encoding": components["headers"]["Accept-Encoding"];
+                [name: string]: unknown;
+            };
+            content: {
+                "application/problem+json": components["schemas"]["Problem"];
+            };
+        };
+        /** @description The body is in another format, or compressed */
         NoPatch: {
             headers: {
+                "Accept-Encoding": components["headers"]["Accept-Encoding"];
                 /** @description The formats that are taken, unless the body is compressed. */
                 "Accept-Patch"?: string;
                 [name: string]: unknown;
@@ -382,7 +393,7 @@ export interface components {
         EngagementVideo: string;
         /** @description For 24 hours a retry with the same key and body gets the first answer. */
         IdempotencyKey: string;
-        /** @description The ETag that the video, or engagement, must have, or several that it may have; * where there must be one. A weak tag never matches. */
+        /** @description The ETag that the video, or engagement, must have, or several that it may have; * where there must be one. A weak tag never matches: behind a proxy that compresses, which makes tags weak, send the version in quotes. */
         IfMatch: string;
     };
     requestBodies: never;
@@ -393,6 +404,8 @@ export interface components {
         "Consistency-Token": string;
         /** @description Where the video is. */
         Location: string;
+        /** @description Where the body is compressed: it must not be. */
+        "Accept-Encoding": "identity";
         /** @description Bearer; with error="invalid_token" where there was a token. */
         "WWW-Authenticate": string;
         /** @description true on an answer that was given before. */
@@ -466,7 +479,7 @@ export interface operations {
             401: components["responses"]["Unauthenticated"];
             403: components["responses"]["Denied"];
             413: components["responses"]["Problem"];
-            415: components["responses"]["Problem"];
+            415: components["responses"]["NoMediaType"];
             422: components["responses"]["Problem"];
             429: components["responses"]["Busy"];
             503: components["responses"]["Unavailable"];
@@ -512,7 +525,7 @@ export interface operations {
             header?: {
                 /** @description For 24 hours a retry with the same key and body gets the first answer. */
                 "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
-                /** @description The ETag that the video, or engagement, must have, or several that it may have; * where there must be one. A weak tag never matches. */
+                /** @description The ETag that the video, or engagement, must have, or several that it may have; * where there must be one. A weak tag never matches: behind a proxy that compresses, which makes tags weak, send the version in quotes. */
                 "If-Match"?: components["parameters"]["IfMatch"];
             };
             path: {
@@ -545,7 +558,7 @@ export interface operations {
             410: components["responses"]["Problem"];
             412: components["responses"]["Problem"];
             413: components["responses"]["Problem"];
-            415: components["responses"]["Problem"];
+            415: components["responses"]["NoMediaType"];
             422: components["responses"]["Problem"];
             429: components["responses"]["Busy"];
             503: components["responses"]["Unavailable"];
@@ -558,7 +571,7 @@ export interface operations {
             header?: {
                 /** @description For 24 hours a retry with the same key and body gets the first answer. */
                 "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
-                /** @description The ETag that the video, or engagement, must have, or several that it may have; * where there must be one. A weak tag never matches. */
+                /** @description The ETag that the video, or engagement, must have, or several that it may have; * where there must be one. A weak tag never matches: behind a proxy that compresses, which makes tags weak, send the version in quotes. */
                 "If-Match"?: components["parameters"]["IfMatch"];
             };
             path: {
@@ -605,7 +618,7 @@ export interface operations {
             header?: {
                 /** @description For 24 hours a retry with the same key and body gets the first answer. */
                 "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
-                /** @description The ETag that the video, or engagement, must have, or several that it may have; * where there must be one. A weak tag never matches. */
+                /** @description The ETag that the video, or engagement, must have, or several that it may have; * where there must be one. A weak tag never matches: behind a proxy that compresses, which makes tags weak, send the version in quotes. */
                 "If-Match"?: components["parameters"]["IfMatch"];
             };
             path: {
@@ -639,7 +652,7 @@ export interface operations {
             410: components["responses"]["Problem"];
             412: components["responses"]["Problem"];
             413: components["responses"]["Problem"];
-            415: components["responses"]["Problem"];
+            415: components["responses"]["NoMediaType"];
             422: components["responses"]["Problem"];
             429: components["responses"]["Busy"];
             503: components["responses"]["Unavailable"];
@@ -652,7 +665,7 @@ export interface operations {
             header?: {
                 /** @description For 24 hours a retry with the same key and body gets the first answer. */
                 "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
-                /** @description The ETag that the video, or engagement, must have, or several that it may have; * where there must be one. A weak tag never matches. */
+                /** @description The ETag that the video, or engagement, must have, or several that it may have; * where there must be one. A weak tag never matches: behind a proxy that compresses, which makes tags weak, send the version in quotes. */
                 "If-Match"?: components["parameters"]["IfMatch"];
             };
             path: {
@@ -682,7 +695,7 @@ export interface operations {
             410: components["responses"]["Problem"];
             412: components["responses"]["Problem"];
             413: components["responses"]["Problem"];
-            415: components["responses"]["Problem"];
+            415: components["responses"]["NoMediaType"];
             422: components["responses"]["Problem"];
             429: components["responses"]["Busy"];
             503: components["responses"]["Unavailable"];

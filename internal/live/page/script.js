@@ -172,6 +172,19 @@ function draw(frame) {
   drawPromises(frame.seen || []);
 }
 
+// forget removes results and marks. The next frame has those of the run that serves it, which may be another run.
+function forget() {
+  for (const card of document.querySelectorAll(".card")) {
+    mark(card, "data-result", "");
+    text(card.querySelector(".outcome"), "");
+  }
+  for (const promise of document.querySelectorAll("#promises li")) {
+    mark(promise, "data-seen", "false");
+    text(promise.querySelector(".mark"), "not seen yet");
+    text(promise.querySelector(".evidence"), "");
+  }
+}
+
 const retryTime = 3000; // ms
 
 function follow() {
@@ -191,7 +204,10 @@ function follow() {
     mark($("link"), "data-state", state);
     text($("link"), said);
   };
-  frames.onopen = () => link("up", "live");
+  frames.onopen = () => {
+    forget();
+    link("up", "live");
+  };
   frames.onerror = () => {
     link("away", "no connection; it tries again");
     // A browser gives up after an answer with an error, such as 503 where too many browsers look.

@@ -76,8 +76,11 @@ func (r Revision) CheckVersion(kind string, want rest.Condition) error {
 	if want.Accepts(r.Version) {
 		return nil
 	}
-	e := problem.New(problem.CodeStale, "VERSION_MISMATCH",
-		fmt.Sprintf("The %s is at version %d, which is not one that the request requires.", kind, r.Version))
+	detail := fmt.Sprintf("The %s is at version %d, which is not one that the request requires.", kind, r.Version)
+	if want.Weak() {
+		detail += " A weak tag never matches: send the version in quotes."
+	}
+	e := problem.New(problem.CodeStale, "VERSION_MISMATCH", detail)
 	e.Extra = map[string]any{"version": r.Version}
 	return e
 }
