@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	vkit "cloud.google.com/go/pubsub/v2/apiv1"
@@ -130,6 +132,10 @@ type openStream struct {
 	// the client opens another stream.
 	ctx    context.Context //nolint:containedctx // it ends with the stream that it belongs to
 	cancel context.CancelCauseFunc
+	// opened is the time of the first request. brought says that the broker has sent a message, or has ended
+	// the stream in order.
+	opened  time.Time
+	brought atomic.Bool
 
 	mu     sync.Mutex   // held by requests and by the half-close
 	of     *openStreams // the streams of the stream's consumer; nil before the first request
@@ -217,6 +223,9 @@ func (o *openStream) widen(b *budget, room, most load) {
 // sent yet.
 func (o *openStream) RecvMsg(m any) error {
 	err := o.ClientStream.RecvMsg(m)
+	if err == nil || errors.Is(err, io.EOF) {
+		o.brought.Store(true)
+	}
 	if err == nil {
 		return nil
 	}
@@ -228,13 +237,20 @@ func (o *openStream) RecvMsg(m any) error {
 	if errors.Is(context.Cause(o.ctx), errNotEnded) {
 		err = status.Error(codes.Unavailable, errNotEnded.Error())
 	}
+	if of := o.consumers(); of != nil {
+		of.failed(err)
+	}
 	o.cancel(err)
 	return err
 }
 
 func (o *openStream) consumerEnds() bool {
-	o.mu.Lock()
-	of := o.of
-	o.mu.Unlock()
+	of := o.consumers()
 	return of != nil && of.ends()
+}
+
+func (o *openStream) consumers() *openStreams {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.of
 }
