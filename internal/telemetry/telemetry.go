@@ -58,7 +58,9 @@ func Setup(ctx context.Context, service, version string) (shutdown func(context.
 	otel.SetTracerProvider(tracers)
 	otel.SetMeterProvider(meters)
 	return func(ctx context.Context) error {
-		return errors.Join(flush(ctx), meters.Shutdown(ctx))
+		flushed := make(chan error, 1)
+		go func() { flushed <- flush(ctx) }() // a collector of traces that hangs takes all the time of ctx
+		return errors.Join(meters.Shutdown(ctx), <-flushed)
 	}, nil
 }
 

@@ -2,6 +2,7 @@ package telemetry_test
 
 import (
 	"bytes"
+	"context"
 	"net"
 	"net/http"
 	"slices"
@@ -166,6 +167,39 @@ func TestTheResourceSaysWhichReleaseRuns(t *testing.T) {
 				t.Errorf("labels of target_info (-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// A collector of traces that hangs does not cost the last metrics.
+func TestTheLastMetricsDoNotWaitForTraces(t *testing.T) {
+	metrics := make(chan struct{}, 10)
+	collector := grpc.NewServer(grpc.UnknownServiceHandler(func(_ any, ss grpc.ServerStream) error {
+		if method, _ := grpc.MethodFromServerStream(ss); strings.Contains(method, ".trace.") {
+			<-ss.Context().Done()
+			return ss.Context().Err()
+		}
+		metrics <- struct{}{}
+		return ss.SendMsg(&emptypb.Empty{})
+	}))
+	lis, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() { _ = collector.Serve(lis) }()
+	t.Cleanup(collector.Stop)
+	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://"+lis.Addr().String())
+	stop, err := telemetry.Setup(t.Context(), "video", "v9.8.7")
+	if err != nil {
+		t.Fatal(err)
+	}
+	traceOnce(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+	defer cancel()
+	if err := stop(ctx); err == nil {
+		t.Error("no error, although the traces are not sent")
+	}
+	if len(metrics) == 0 {
+		t.Error("the last metrics are not sent")
 	}
 }
 

@@ -20,7 +20,18 @@ const (
 
 // works reports whether the broker serves the stream. Before a message there is no sign of that but time: a broker
 // that is out ends a stream at once, and the client then opens another.
-func (o *openStream) works() bool { return o.brought.Load() || time.Since(o.opened) > gapTime }
+func (o *openStream) works() bool {
+	return !o.refused.Load() && (o.served.Load() || time.Since(o.opened) > gapTime)
+}
+
+// awaitAnswer waits until the broker has answered the stream or has ended it, and notes a stream that the broker has
+// ended at once. The client may read a stream up to half a minute after it has opened the stream, and notices its end
+// no earlier.
+func (o *openStream) awaitAnswer() {
+	if answer, _ := o.Header(); answer == nil && !o.served.Load() && time.Since(o.opened) <= gapTime {
+		o.refused.Store(true)
+	}
+}
 
 // isAway reports whether no stream has worked for gapTime.
 func (o *openStreams) isAway() bool {

@@ -9,7 +9,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
 	"example.com/lockstep/localpubsub"
@@ -56,7 +58,7 @@ func TestAGapBetweenStreamsIsNoFailure(t *testing.T) {
 		stream, end = context.WithCancel(t.Context())
 		brings := &openStream{ctx: stream}
 		p.add(brings)
-		brings.brought.Store(true)
+		brings.served.Store(true)
 		shown("has brought a message", false)
 		end()
 		synctest.Wait()
@@ -77,6 +79,53 @@ func TestStreamsThatEndAtOnceAreAFailure(t *testing.T) {
 		}
 		if !p.isAway() {
 			t.Error("the broker is not away")
+		}
+	})
+}
+
+// refusedStream is a stream that the broker has ended without an answer.
+type refusedStream struct {
+	grpc.ClientStream
+
+	after time.Duration
+}
+
+func (r refusedStream) Header() (metadata.MD, error) {
+	time.Sleep(r.after) //nolint:forbidigo // of the virtual clock: it takes no time
+	return nil, nil
+}
+
+// The client may have opened a stream for a request, and read from it half a minute later. Until then the client does
+// not notice that the broker has refused the stream.
+func TestARefusedStreamThatIsNotReadIsAFailure(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := streamsForTest(t)
+		stream, end := context.WithCancel(t.Context())
+		defer end()
+		one := &openStream{ClientStream: refusedStream{}, ctx: stream}
+		p.add(one)
+		one.awaitAnswer()
+		time.Sleep(2 * gapTime) //nolint:forbidigo // of the virtual clock: it takes no time
+		if !p.isAway() {
+			t.Error("the broker is not away")
+		}
+	})
+}
+
+// A stream that has brought nothing for long has worked until its end.
+func TestAnIdleStreamThatEndsHasWorked(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := streamsForTest(t)
+		stream, end := context.WithCancel(t.Context())
+		one := &openStream{ClientStream: refusedStream{after: time.Hour}, ctx: stream}
+		p.add(one)
+		one.awaitAnswer()
+		end()
+		synctest.Wait()
+		if away, _ := p.away(); away > 0 {
+			t.Errorf("away for %s", away)
 		}
 	})
 }

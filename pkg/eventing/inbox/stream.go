@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 	"sync"
@@ -132,10 +131,10 @@ type openStream struct {
 	// the client opens another stream.
 	ctx    context.Context //nolint:containedctx // it ends with the stream that it belongs to
 	cancel context.CancelCauseFunc
-	// opened is the time of the first request. brought says that the broker has sent a message, or has ended
-	// the stream in order.
-	opened  time.Time
-	brought atomic.Bool
+	// opened is the time of the first request. served says that the broker has sent a message, or that this
+	// end has half-closed the stream. refused says that the broker has ended the stream at once.
+	opened          time.Time
+	served, refused atomic.Bool
 
 	mu     sync.Mutex   // held by requests and by the half-close
 	of     *openStreams // the streams of the stream's consumer; nil before the first request
@@ -173,6 +172,7 @@ func (o *openStream) SendMsg(m any) error {
 		o.closed = true // without a request the broker sends nothing
 		return nil
 	}
+	go o.awaitAnswer()
 	b, room := of.budget, of.budget.room()
 	request.MaxOutstandingMessages = min(request.GetMaxOutstandingMessages(), max(1, room.messages))
 	request.MaxOutstandingBytes = min(request.GetMaxOutstandingBytes(), onTheWire(room.bytes))
@@ -191,6 +191,7 @@ func (o *openStream) CloseSend() error {
 	defer o.mu.Unlock()
 	if !o.closed {
 		o.closed = true
+		o.served.Store(true)
 		late := time.AfterFunc(endTime, func() { o.cancel(errNotEnded) })
 		context.AfterFunc(o.ctx, func() { late.Stop() })
 	}
@@ -223,10 +224,8 @@ func (o *openStream) widen(b *budget, room, most load) {
 // sent yet.
 func (o *openStream) RecvMsg(m any) error {
 	err := o.ClientStream.RecvMsg(m)
-	if err == nil || errors.Is(err, io.EOF) {
-		o.brought.Store(true)
-	}
 	if err == nil {
+		o.served.Store(true)
 		return nil
 	}
 	if o.consumerEnds() {
