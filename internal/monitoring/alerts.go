@@ -133,7 +133,7 @@ var inboxAlerts = []Alert{
 		Summary: "catalog's database does not take the transactions of a consumer."},
 	{Name: "SubscriptionRefused", Severity: Page, For: 120, Entry: "A subscription cannot be pulled (`inbox_pull_failures_in_a_row` above 0)",
 		Expr:    `max by (subscription) (inbox_pull_failures_in_a_row) > 0`,
-		Summary: "catalog receives nothing: its subscription is missing, or it may not pull it."},
+		Summary: "catalog receives nothing: Pub/Sub is away, the subscription is missing, or catalog may not pull it."},
 	{Name: "AggregatesBlocked", Severity: Ticket, For: 600,
 		Entry:   "Aggregates are blocked (`inbox_blocked_aggregates` above 0 for minutes)",
 		Expr:    `max by (subscription, reason) (inbox_blocked_aggregates{reason!="gap"}) > 0`,

@@ -33,7 +33,7 @@ var catalogRows = []Row{
 		{Title: "Batches in a row that failed", Unit: "{batch}", Means: "A rise means an outage of catalog's database.",
 			Queries: one(bySubscription, "max by (subscription) (inbox_failures_in_a_row)")},
 		{Title: "Pulls in a row that were refused", Unit: "{try}",
-			Means:   "A rise means that a subscription is missing, or that catalog may not pull it.",
+			Means:   "A rise means that Pub/Sub is away, that a subscription is missing, or that catalog may not pull it.",
 			Queries: one(bySubscription, "max by (subscription) (inbox_pull_failures_in_a_row)")},
 		{Title: "Dead letters, by hour", Unit: "{event}", Means: "A rise means that catalog could not apply an event; each needs a person.",
 			Queries: one(bySubscription, summed("increase(inbox_dead_letters_total[1h])", "subscription"))},

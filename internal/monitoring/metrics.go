@@ -117,7 +117,8 @@ var inboxMetrics = []Metric{
 	{Name: "inbox.failures_in_a_row", Kind: Gauge, Unit: "{batch}", Service: catalog, Labels: []Label{subscription},
 		Meaning: "Batches in a row that met an outage of the database; 0 is healthy"},
 	{Name: "inbox.pull.failures_in_a_row", Kind: Gauge, Unit: "{try}", Service: catalog, Labels: []Label{subscription},
-		Meaning: "Tries in a row to pull the subscription that the broker refused: it is missing, or its topic or permission is; 0 is healthy"},
+		Meaning: "Tries in a row to pull the subscription that the broker refused: it is missing, or its topic or permission is; " +
+			"1 while no stream works, since the broker is away; 0 is healthy"},
 	{Name: "catalog.engagement.offset.lag_ms", Kind: Gauge, Unit: "{ms}", Service: catalog, Labels: []Label{group},
 		Meaning: "Age of the last batch's newest message when its offset was saved"},
 	{Name: "catalog.engagement.offset.save", Kind: Counter, Unit: "{batch}", Service: catalog, Labels: []Label{group},

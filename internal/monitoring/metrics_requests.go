@@ -84,11 +84,11 @@ var libraryMetrics = []Metric{
 	{Name: "target_info", Kind: Gauge, Service: both, Maker: "OpenTelemetry",
 		Labels: []Label{
 			labelled("service_name", "video", "catalog"), {Name: "service_version", Bound: "one for each build"},
-			{Name: "faas_version", Bound: "one for each revision of Cloud Run"},
+			{Name: "service_instance_id", Bound: "one for each process"}, {Name: "faas_version", Bound: "one for each revision of Cloud Run"},
 			labelled("telemetry_sdk_language", "go"), labelled("telemetry_sdk_name", "opentelemetry"),
 			{Name: "telemetry_sdk_version", Bound: "one for each build"},
 		},
-		Meaning: "1, with the service and its version as labels"},
+		Meaning: "1, with the service, its version and its instance as labels"},
 	{Name: "process_start_time_seconds", Kind: Gauge, Service: both, Maker: "client_golang",
 		Meaning: "Time of the process's start, in seconds since 1970"},
 	{Name: "process_resident_memory_bytes", Kind: Gauge, Service: both, Maker: "client_golang",

@@ -2,10 +2,12 @@ package telemetry
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"log/slog"
 	"time"
 
+	"github.com/go-logr/logr"
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/trace"
 	"golang.org/x/time/rate"
@@ -46,14 +48,30 @@ func cloudNames(groups []string, a slog.Attr) slog.Attr {
 
 // LogErrors makes OpenTelemetry report its errors, such as a collector that does not answer, to
 // log at WARNING. It logs one line a minute at most. Without LogErrors OpenTelemetry writes to
-// the standard error. The setting holds for the whole process.
+// the standard error, in lines that are not JSON. The setting holds for the whole process.
 func LogErrors(log *slog.Logger) {
 	lines := rate.NewLimiter(rate.Every(time.Minute), 1)
-	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) {
+	report := func(err error) {
 		if lines.Allow() {
 			log.Warn("telemetry is not sent, further errors of this minute are not logged", "error", err)
 		}
-	}))
+	}
+	otel.SetErrorHandler(otel.ErrorHandlerFunc(report))
+	otel.SetLogger(logr.New(errorsOnly{report}))
+}
+
+// errorsOnly is the sink of the SDK's own log. It passes on errors, and drops what the SDK reports at lower levels. The
+// values of an error are dropped, too, because they may be a header with a password.
+type errorsOnly struct{ report func(error) }
+
+func (errorsOnly) Init(logr.RuntimeInfo)            {}
+func (errorsOnly) Enabled(int) bool                 { return false }
+func (errorsOnly) Info(int, string, ...any)         {}
+func (e errorsOnly) WithValues(...any) logr.LogSink { return e }
+func (e errorsOnly) WithName(string) logr.LogSink   { return e }
+
+func (e errorsOnly) Error(err error, message string, _ ...any) {
+	e.report(fmt.Errorf("%s: %w", message, err))
 }
 
 func severity(level slog.Level) string {

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
+	"strings"
 	"testing"
 	"time"
 
@@ -129,5 +130,18 @@ func TestErrorsOfTelemetryAreFewLines(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, line(t, &out)); diff != "" {
 		t.Errorf("the only line (-want +got):\n%s", diff)
+	}
+}
+
+// A file that is there and is no certificate is an error in the SDK's own log, which goes to the standard error by
+// default, as text.
+func TestTheLogOfTheSDKIsInOurs(t *testing.T) {
+	var out bytes.Buffer
+	telemetry.LogErrors(telemetry.Logger(&out, slog.LevelInfo, "video", ""))
+	setup(t, map[string]string{"OTEL_EXPORTER_OTLP_METRICS_ENDPOINT": "http://COLLECTOR", "OTEL_EXPORTER_OTLP_CERTIFICATE": "log_test.go"})()
+	got := line(t, &out)
+	text, _ := got["error"].(string)
+	if got["severity"] != "WARNING" || !strings.Contains(text, "cert") {
+		t.Errorf("the log has %v, want a warning of the certificate", got)
 	}
 }

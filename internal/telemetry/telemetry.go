@@ -20,6 +20,7 @@ import (
 	"os"
 	"strings"
 
+	"github.com/google/uuid"
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/exporters/otlp/otlpmetric/otlpmetricgrpc"
@@ -57,7 +58,9 @@ func Setup(ctx context.Context, service, version string) (shutdown func(context.
 	otel.SetTracerProvider(tracers)
 	otel.SetMeterProvider(meters)
 	return func(ctx context.Context) error {
-		return errors.Join(flush(ctx), meters.Shutdown(ctx))
+		flushed := make(chan error, 1)
+		go func() { flushed <- flush(ctx) }() // a collector of traces that hangs takes all the time of ctx
+		return errors.Join(meters.Shutdown(ctx), <-flushed)
 	}, nil
 }
 
@@ -76,10 +79,12 @@ func (s stateless) Extract(ctx context.Context, from propagation.TextMapCarrier)
 	return oteltrace.ContextWithRemoteSpanContext(ctx, at)
 }
 
-// describe names the service, its release, and on Cloud Run the revision that serves.
+// describe names the service, its release, this process, and on Cloud Run the revision that serves.
 // OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES take precedence.
 func describe(ctx context.Context, service, version string) (*resource.Resource, error) {
-	attributes := []attribute.KeyValue{semconv.ServiceName(service), semconv.ServiceVersion(version)}
+	attributes := []attribute.KeyValue{
+		semconv.ServiceName(service), semconv.ServiceVersion(version), semconv.ServiceInstanceID(uuid.NewString()),
+	}
 	if revision := os.Getenv("K_REVISION"); revision != "" {
 		attributes = append(attributes, semconv.FaaSVersion(revision))
 	}
@@ -131,8 +136,8 @@ func meterProvider(ctx context.Context, res *resource.Resource) (*metric.MeterPr
 }
 
 // pushes reports whether the environment asks for OTLP export of a signal. It returns an error if the
-// environment asks for another protocol than this package has. Otherwise every export would fail, and the
-// error of the connection would not name the variable.
+// environment asks for another protocol than this package has, or has a value that the SDK could not use. Otherwise
+// every export would fail, and the error of the connection would not name the variable.
 func pushes(signal string) (bool, error) {
 	ofSignal := "OTEL_EXPORTER_OTLP_" + signal
 	exporters := os.Getenv("OTEL_" + signal + "_EXPORTER") // unset: otlp
@@ -141,6 +146,9 @@ func pushes(signal string) (bool, error) {
 		os.Getenv("OTEL_EXPORTER_OTLP_ENDPOINT") == "" && os.Getenv(ofSignal+"_ENDPOINT") == "",
 		exporters != "" && !strings.Contains(exporters, "otlp"):
 		return false, nil
+	}
+	if err := checkEnvironment(); err != nil {
+		return false, err
 	}
 	for _, name := range []string{ofSignal + "_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"} {
 		switch os.Getenv(name) {

@@ -2,6 +2,7 @@ package telemetry_test
 
 import (
 	"bytes"
+	"context"
 	"net"
 	"net/http"
 	"slices"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
@@ -147,28 +149,6 @@ func TestTheProtocolOfASignalTakesPrecedence(t *testing.T) {
 	}
 }
 
-// TestWrongVariablesAreNamed: with another protocol every export would fail, and no line of the log
-// would name the variable.
-func TestWrongVariablesAreNamed(t *testing.T) {
-	for name, tc := range map[string]struct{ value, endpoint string }{
-		"OTEL_EXPORTER_OTLP_PROTOCOL":         {"http/protobuf", "OTEL_EXPORTER_OTLP_ENDPOINT"},
-		"OTEL_EXPORTER_OTLP_METRICS_PROTOCOL": {"http/json", "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT"},
-		"OTEL_RESOURCE_ATTRIBUTES":            {"no value", "OTEL_EXPORTER_OTLP_ENDPOINT"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Setenv(name, tc.value)
-			t.Setenv(tc.endpoint, "http://localhost:4318")
-			flush, err := telemetry.Setup(t.Context(), "video", "v9.8.7")
-			if err == nil || !strings.Contains(err.Error(), name) {
-				t.Errorf("error %v, want one that names %s", err, name)
-			}
-			if flush == nil {
-				t.Error("no function to call at the end")
-			}
-		})
-	}
-}
-
 func TestTheResourceSaysWhichReleaseRuns(t *testing.T) {
 	for name, tc := range map[string]struct {
 		env  map[string]string
@@ -181,10 +161,62 @@ func TestTheResourceSaysWhichReleaseRuns(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			shutdown := setup(t, tc.env)
 			defer shutdown()
-			if diff := cmp.Diff(tc.want, resourceLabels(t)); diff != "" {
+			got := resourceLabels(t)
+			delete(got, "service_instance_id")
+			if diff := cmp.Diff(tc.want, got); diff != "" {
 				t.Errorf("labels of target_info (-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// A collector of traces that hangs does not cost the last metrics.
+func TestTheLastMetricsDoNotWaitForTraces(t *testing.T) {
+	metrics := make(chan struct{}, 10)
+	collector := grpc.NewServer(grpc.UnknownServiceHandler(func(_ any, ss grpc.ServerStream) error {
+		if method, _ := grpc.MethodFromServerStream(ss); strings.Contains(method, ".trace.") {
+			<-ss.Context().Done()
+			return ss.Context().Err()
+		}
+		metrics <- struct{}{}
+		return ss.SendMsg(&emptypb.Empty{})
+	}))
+	lis, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() { _ = collector.Serve(lis) }()
+	t.Cleanup(collector.Stop)
+	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://"+lis.Addr().String())
+	stop, err := telemetry.Setup(t.Context(), "video", "v9.8.7")
+	if err != nil {
+		t.Fatal(err)
+	}
+	traceOnce(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+	defer cancel()
+	if err := stop(ctx); err == nil {
+		t.Error("no error, although the traces are not sent")
+	}
+	if len(metrics) == 0 {
+		t.Error("the last metrics are not sent")
+	}
+}
+
+// Without an id, the series of two instances would be the same at a collector: each counter would jump between the
+// values of both.
+func TestEachProcessIsAnInstance(t *testing.T) {
+	const mine = "OTEL_RESOURCE_ATTRIBUTES"
+	id := func(env map[string]string) string {
+		defer setup(t, env)()
+		return resourceLabels(t)["service_instance_id"]
+	}
+	one, other := id(nil), id(nil)
+	if _, err := uuid.Parse(one); err != nil || one == other {
+		t.Errorf("the ids of two instances are %q and %q, want two UUIDs", one, other)
+	}
+	if got := id(map[string]string{mine: "service.instance.id=pod-7"}); got != "pod-7" {
+		t.Errorf("id %q, want that of %s", got, mine)
 	}
 }
 

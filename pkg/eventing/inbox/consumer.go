@@ -142,7 +142,7 @@ func NewConsumer(
 
 		putOffLines: rate.NewLimiter(1, putOffLines),
 	}
-	c.metrics = newMetrics(subscription, c.budget, c.blocked)
+	c.metrics = newMetrics(subscription, c.budget, c.blocked, c.isAway)
 	return c
 }
 

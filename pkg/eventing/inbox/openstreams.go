@@ -20,10 +20,6 @@ const (
 	// the receipts of messages. A receipt extends the lease of its message, so a receipt after the nack
 	// would hide the message again.
 	receiptTime = 300 * time.Millisecond
-	// gapTime is a duration. If no stream is open for longer, the broker counts as away (isAway). The
-	// broker or widen may end a stream at any time. While the broker is there, the client opens the next
-	// stream within gapTime.
-	gapTime = 2 * time.Second
 )
 
 // pull calls the client's Receive, and changes its end. When ctx ends, pull half-closes the streams,
@@ -41,6 +37,7 @@ func (c *Consumer) pull(ctx context.Context, deliver func(context.Context, *pubs
 	if streams == nil {
 		return c.subscriber.Receive(ctx, deliver)
 	}
+	watch.Go(func() { c.watchStreams(watching, streams) })
 	receiving, stop := context.WithCancel(context.WithoutCancel(ctx))
 	ended := make(chan struct{})
 	var ending sync.WaitGroup
@@ -71,21 +68,14 @@ type openStreams struct {
 	mu    sync.Mutex
 	ended bool // no stream that brings messages is opened any more
 	open  map[*openStream]struct{}
-	since time.Time // when the last stream has ended, or the consumer has begun
+	since time.Time // when the last stream that worked has ended, or the consumer has begun
+	err   error     // with which the last stream has ended
 }
 
 func (o *openStreams) ends() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.ended
-}
-
-// isAway reports whether no stream has been open for gapTime. While the broker is away, the client waits
-// for a connection before it opens a stream.
-func (o *openStreams) isAway() bool {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return len(o.open) == 0 && time.Since(o.since) > gapTime
 }
 
 // add adds a stream, and reports whether the stream may be opened. No stream may be opened once the
@@ -96,12 +86,15 @@ func (o *openStreams) add(one *openStream) bool {
 	if o.ended {
 		return false
 	}
+	one.opened = time.Now()
 	o.open[one] = struct{}{}
 	context.AfterFunc(one.ctx, func() {
 		o.mu.Lock()
 		defer o.mu.Unlock()
 		delete(o.open, one)
-		o.since = time.Now()
+		if one.works() {
+			o.since = time.Now()
+		}
 	})
 	return true
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	vkit "cloud.google.com/go/pubsub/v2/apiv1"
@@ -130,6 +131,10 @@ type openStream struct {
 	// the client opens another stream.
 	ctx    context.Context //nolint:containedctx // it ends with the stream that it belongs to
 	cancel context.CancelCauseFunc
+	// opened is the time of the first request. served says that the broker has sent a message, or that this
+	// end has half-closed the stream. refused says that the broker has ended the stream at once.
+	opened          time.Time
+	served, refused atomic.Bool
 
 	mu     sync.Mutex   // held by requests and by the half-close
 	of     *openStreams // the streams of the stream's consumer; nil before the first request
@@ -167,6 +172,7 @@ func (o *openStream) SendMsg(m any) error {
 		o.closed = true // without a request the broker sends nothing
 		return nil
 	}
+	go o.awaitAnswer()
 	b, room := of.budget, of.budget.room()
 	request.MaxOutstandingMessages = min(request.GetMaxOutstandingMessages(), max(1, room.messages))
 	request.MaxOutstandingBytes = min(request.GetMaxOutstandingBytes(), onTheWire(room.bytes))
@@ -185,6 +191,7 @@ func (o *openStream) CloseSend() error {
 	defer o.mu.Unlock()
 	if !o.closed {
 		o.closed = true
+		o.served.Store(true)
 		late := time.AfterFunc(endTime, func() { o.cancel(errNotEnded) })
 		context.AfterFunc(o.ctx, func() { late.Stop() })
 	}
@@ -218,6 +225,7 @@ func (o *openStream) widen(b *budget, room, most load) {
 func (o *openStream) RecvMsg(m any) error {
 	err := o.ClientStream.RecvMsg(m)
 	if err == nil {
+		o.served.Store(true)
 		return nil
 	}
 	if o.consumerEnds() {
@@ -228,13 +236,20 @@ func (o *openStream) RecvMsg(m any) error {
 	if errors.Is(context.Cause(o.ctx), errNotEnded) {
 		err = status.Error(codes.Unavailable, errNotEnded.Error())
 	}
+	if of := o.consumers(); of != nil {
+		of.failed(err)
+	}
 	o.cancel(err)
 	return err
 }
 
 func (o *openStream) consumerEnds() bool {
-	o.mu.Lock()
-	of := o.of
-	o.mu.Unlock()
+	of := o.consumers()
 	return of != nil && of.ends()
+}
+
+func (o *openStream) consumers() *openStreams {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.of
 }

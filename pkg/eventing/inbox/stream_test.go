@@ -14,7 +14,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"cloud.google.com/go/pubsub/v2"
@@ -464,40 +463,6 @@ func TestAStreamWaitsForTheConnection(t *testing.T) {
 	if err := <-opened; err != nil {
 		t.Errorf("the stream did not wait: %v", err)
 	}
-}
-
-// The broker and widen end streams at any time. The client opens the next one soon after that.
-func TestAGapBetweenStreamsIsNoFailure(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s := NewStreams()
-		leave, err := s.enter("s", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer leave()
-		p := s.of("s")
-		shown := func(when string, want bool) {
-			t.Helper()
-			if p.isAway() != want {
-				t.Errorf("%s: away is %t", when, !want)
-			}
-		}
-		later := func() { time.Sleep(2 * gapTime) } //nolint:forbidigo // of the virtual clock: it takes no time
-		shown("at the start", false)
-		later()
-		shown("never opened", true)
-		stream, end := context.WithCancel(t.Context())
-		p.add(&openStream{ctx: stream})
-		shown("open", false)
-		later()
-		shown("open for long", false)
-		end()
-		synctest.Wait()
-		shown("just ended", false)
-		later()
-		shown("ended", true)
-	})
 }
 
 // The client half-closes a stream on which the broker has left a keep-alive unanswered. Such a broker may

@@ -27,12 +27,13 @@ type metrics struct {
 	inARow     atomic.Int64
 	notPulled  atomic.Int64
 	noTopic    atomic.Bool
+	away       func() bool // no stream works
 	unregister func()
 }
 
-func newMetrics(subscription string, inHand *budget, waiting *blockedAggregates) *metrics {
+func newMetrics(subscription string, inHand *budget, waiting *blockedAggregates, away func() bool) *metrics {
 	name := attribute.String("subscription", subscription)
-	m := metrics{subscription: metric.WithAttributes(name)}
+	m := metrics{subscription: metric.WithAttributes(name), away: away}
 	for o := range m.outcomes {
 		m.outcomes[o] = metric.WithAttributes(name, attribute.String("outcome", Outcome(o).String()))
 	}
@@ -60,7 +61,8 @@ func newMetrics(subscription string, inHand *budget, waiting *blockedAggregates)
 	bytes := meter.Gauge("inbox.in_flight_bytes", "By", "Memory of the messages in hand; at the bound the consumer stops pulling")
 	failing := meter.Gauge("inbox.failures_in_a_row", "{batch}", "Batches in a row that met an outage of the database; 0 is healthy")
 	pull := meter.Gauge("inbox.pull.failures_in_a_row", "{try}",
-		"Tries in a row to pull the subscription that the broker refused: it is missing, or its topic or permission is; 0 is healthy")
+		"Tries in a row to pull the subscription that the broker refused: it is missing, or its topic or permission is; "+
+			"1 while no stream works, since the broker is away; 0 is healthy")
 	m.unregister = meter.Observe(func(_ context.Context, o metric.Observer) error {
 		o.ObserveInt64(open, waiting.counts[openGap].Load(), m.subscription)
 		for r := range reasons {
@@ -80,21 +82,17 @@ func (m *metrics) failing(batches int)   { m.inARow.Store(int64(batches)) }
 func (m *metrics) pullFailing(tries int) { m.notPulled.Store(int64(tries)) }
 
 // FailuresInARow returns the highest count of failures in a row: batches that met an outage of the
-// database, or pulls that brought nothing. With Options.Streams it is at least 1 while no stream has been
-// open for some seconds, for example because the broker is away. While the count is above 0, the consumer
+// database, or pulls that brought nothing. With Options.Streams it is at least 1 while no stream has worked
+// for some seconds, for example because the broker is away. While the count is above 0, the consumer
 // applies no event, or receives no new event.
 func (c *Consumer) FailuresInARow() int64 {
-	failures := max(c.metrics.inARow.Load(), c.metrics.pullFailures())
-	if p := c.options.Streams.of(c.subscriber.String()); p != nil && p.isAway() {
-		failures = max(1, failures)
-	}
-	return failures
+	return max(c.metrics.inARow.Load(), c.metrics.pullFailures())
 }
 
 // pullFailures returns the number of pulls in a row that the broker has refused. While the subscription has no
-// topic, the number is at least 1.
+// topic, or no stream works, the number is at least 1.
 func (m *metrics) pullFailures() int64 {
-	if m.noTopic.Load() {
+	if m.noTopic.Load() || m.away() {
 		return max(1, m.notPulled.Load())
 	}
 	return m.notPulled.Load()

@@ -1,0 +1,83 @@
+package inbox
+
+import (
+	"context"
+	"time"
+
+	"example.com/lockstep/pkg/eventing/backoff"
+)
+
+const (
+	// gapTime is a duration. If no stream has worked for longer, the broker counts as away (isAway). The
+	// broker or widen may end a stream at any time. While the broker is there, the client opens the next
+	// stream within gapTime.
+	gapTime = 2 * time.Second
+	// lookAtStreamsEvery is how often a consumer looks whether a stream works, and sayAwayEvery is how
+	// often its log says that none does.
+	lookAtStreamsEvery = 5 * time.Second
+	sayAwayEvery       = time.Minute
+)
+
+// works reports whether the broker serves the stream. Before a message there is no sign of that but time: a broker
+// that is out ends a stream at once, and the client then opens another.
+func (o *openStream) works() bool {
+	return !o.refused.Load() && (o.served.Load() || time.Since(o.opened) > gapTime)
+}
+
+// awaitAnswer waits until the broker has answered the stream or has ended it, and notes a stream that the broker has
+// ended at once. The client may read a stream up to half a minute after it has opened the stream, and notices its end
+// no earlier.
+func (o *openStream) awaitAnswer() {
+	if answer, _ := o.Header(); answer == nil && !o.served.Load() && time.Since(o.opened) <= gapTime {
+		o.refused.Store(true)
+	}
+}
+
+// isAway reports whether no stream has worked for gapTime.
+func (o *openStreams) isAway() bool {
+	away, _ := o.away()
+	return away > gapTime
+}
+
+// away returns for how long no stream has worked, and the error of the last stream. While the broker cannot be
+// reached, the client waits for a connection before it opens a stream.
+func (o *openStreams) away() (time.Duration, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for one := range o.open {
+		if one.works() {
+			return 0, nil
+		}
+	}
+	return time.Since(o.since), o.err
+}
+
+// failed keeps the error with which a stream has ended, for the log.
+func (o *openStreams) failed(err error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.err = err
+}
+
+// isAway reports whether the consumer receives nothing since no stream works. Without Options.Streams it is not
+// known, and isAway returns false.
+func (c *Consumer) isAway() bool {
+	p := c.options.Streams.of(c.subscriber.String())
+	return p != nil && p.isAway()
+}
+
+// watchStreams says in the log that no stream works, once a minute until ctx ends. The client opens a broken stream
+// again and again, and returns an error only for a broker that refuses it.
+func (c *Consumer) watchStreams(ctx context.Context, streams *openStreams) {
+	var said time.Time
+	for backoff.Sleep(ctx, lookAtStreamsEvery, nil) {
+		switch away, err := streams.away(); {
+		case away <= gapTime && !said.IsZero():
+			c.log.InfoContext(ctx, "stream to the broker works again")
+			said = time.Time{}
+		case away > gapTime && time.Since(said) >= sayAwayEvery:
+			c.log.WarnContext(ctx, "nothing is received, no stream to the broker works", "seconds", int(away.Seconds()), "error", err)
+			said = time.Now()
+		}
+	}
+}
