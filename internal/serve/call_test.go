@@ -310,6 +310,7 @@ func TestGRPCNeedsHTTP2AndPOST(t *testing.T) {
 	}
 }
 
+// Frames are bounded, too, because a connection keeps a buffer for its largest frame.
 func TestAConnectionHasABoundedNumberOfStreams(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -328,6 +329,9 @@ func TestAConnectionHasABoundedNumberOfStreams(t *testing.T) {
 			if settings, ok := frame.(*http2.SettingsFrame); ok {
 				if got, _ := settings.Value(http2.SettingMaxConcurrentStreams); got != 250 {
 					t.Errorf("%d streams, want 250", got)
+				}
+				if got, _ := settings.Value(http2.SettingMaxFrameSize); got != 16<<10 {
+					t.Errorf("frames of %d bytes, want 16 KiB", got)
 				}
 				break
 			}

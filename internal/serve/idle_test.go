@@ -1,0 +1,182 @@
+package serve_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"golang.org/x/net/http2"
+	"google.golang.org/grpc/test/bufconn"
+)
+
+// rawHTTP is a connection on which a test writes HTTP/1 itself.
+type rawHTTP struct {
+	net.Conn
+	answers *bufio.Reader
+}
+
+func (d *drained) raw(t *testing.T, text string) *rawHTTP {
+	t.Helper()
+	conn, err := d.lis.Dial()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	c := &rawHTTP{conn, bufio.NewReader(conn)}
+	c.send(t, text)
+	return c
+}
+
+func (c *rawHTTP) send(t *testing.T, text string) {
+	t.Helper()
+	if _, err := io.WriteString(c, text); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// status reads an answer and returns its status.
+func (c *rawHTTP) status(t *testing.T) int {
+	t.Helper()
+	res, err := http.ReadResponse(c.answers, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	readAll(t, res)
+	return res.StatusCode
+}
+
+func (c *rawHTTP) isClosed(t *testing.T) bool {
+	t.Helper()
+	if err := c.SetReadDeadline(time.Now().Add(time.Nanosecond)); err != nil {
+		t.Fatal(err)
+	}
+	_, err := c.answers.Peek(1)
+	if err := c.SetReadDeadline(time.Time{}); err != nil {
+		t.Fatal(err)
+	}
+	return errors.Is(err, io.EOF)
+}
+
+// smallBuffers is startInBubble for many connections.
+func (s *service) smallBuffers(t *testing.T) *drained {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	d := &drained{lis: bufconn.Listen(1 << 10), drain: cancel, ended: make(chan error, 1)}
+	server := s.server()
+	go func() { d.ended <- server.Run(ctx, d.lis) }()
+	return d
+}
+
+const hello = "GET /hello HTTP/1.1\r\nHost: test\r\n\r\n"
+
+// 2,000 connections may be without a request. A further one takes the place of the one that was used the longest time ago.
+func TestIdleConnectionsAreBounded(t *testing.T) {
+	t.Parallel()
+	for name, text := range map[string]string{
+		"silent":                      "",
+		"headers without their end":   "GET /hello HTTP/1.1\r\nHost: te",
+		"HTTP/2 without a request":    http2.ClientPreface + "\x00\x00\x00\x04\x00\x00\x00\x00\x00",
+		"HTTP/2, headers without end": http2.ClientPreface + "\x00\x00\x00\x04\x00\x00\x00\x00\x00" + "\x00\x00\x01\x01\x00\x00\x00\x00\x01\x82",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				s := newService(io.Discard)
+				s.rest.Get("/hello", func(http.ResponseWriter, *http.Request) {})
+				release := make(chan struct{})
+				s.rest.Get("/slow", func(http.ResponseWriter, *http.Request) { <-release })
+				d := s.smallBuffers(t)
+				busy := d.raw(t, "GET /slow HTTP/1.1\r\nHost: test\r\n\r\n")
+				unused := d.raw(t, "")
+				synctest.Wait()
+				mine := d.raw(t, hello)
+				if mine.status(t) != 200 {
+					t.Error("the first request failed")
+				}
+				synctest.Wait()
+				for range 1998 {
+					d.raw(t, text)
+					synctest.Wait()
+				}
+				if mine.isClosed(t) {
+					t.Error("the connection is closed next to 1,999 others")
+				}
+				further := d.raw(t, "")
+				synctest.Wait()
+				if unused.isClosed(t) {
+					t.Error("a connection without its first request is closed before one that was used")
+				}
+				if !mine.isClosed(t) {
+					t.Error("the oldest of 2,001 connections is open")
+				}
+				further.send(t, hello)
+				close(release)
+				if further.status(t) != 200 || busy.status(t) != 200 {
+					t.Error("a request next to them failed")
+				}
+				d.drain()
+				if err := <-d.ended; err != nil {
+					t.Errorf("Run: %v", err)
+				}
+			})
+		})
+	}
+}
+
+// An answer that needs no body does not wait for a slow one, whose headers would stay in memory.
+func TestTheRestOfABodyIsBounded(t *testing.T) {
+	t.Parallel()
+	const fixed = "POST /nothing HTTP/1.1\r\nHost: test\r\nContent-Length: 20\r\n\r\n0123456789"
+	for name, test := range map[string]struct {
+		head, rest string
+		after      time.Duration
+		kept       bool
+	}{
+		"it does not come":         {fixed, "", 0, false},
+		"it comes soon":            {fixed, "0123456789", 900 * time.Millisecond, true},
+		"it comes late":            {fixed, "0123456789", 1100 * time.Millisecond, false},
+		"chunks without their end": {"POST /nothing HTTP/1.1\r\nHost: test\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n", "", 0, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				s := newService(io.Discard)
+				s.rest.Get("/hello", func(http.ResponseWriter, *http.Request) {})
+				d := s.startInBubble(t)
+				started := time.Now()
+				c := d.raw(t, test.head)
+				if test.rest != "" {
+					go func() {
+						time.Sleep(test.after) // in fake time
+						_, _ = io.WriteString(c, test.rest)
+					}()
+				}
+				if got := c.status(t); got != 404 {
+					t.Errorf("status %d, want 404", got)
+				}
+				if took := time.Since(started); took > time.Second {
+					t.Errorf("the answer came after %s, want a second at most", took)
+				}
+				time.Sleep(2 * time.Second) // in fake time: longer than net/http waits before it closes
+				if closed := c.isClosed(t); closed == test.kept {
+					t.Errorf("closed: %t", closed)
+				} else if test.kept {
+					c.send(t, hello)
+					if got := c.status(t); got != 200 {
+						t.Errorf("the next request: %d", got)
+					}
+				}
+				d.drain()
+				if err := <-d.ended; err != nil {
+					t.Errorf("Run: %v", err)
+				}
+			})
+		})
+	}
+}
