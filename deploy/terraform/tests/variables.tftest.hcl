@@ -632,6 +632,22 @@ run "a_machine_of_the_least_memory_for_a_cpu" {
   }
 }
 
+run "a_budget_that_tells_too_many" {
+  command = plan
+  variables {
+    budget = { billing_account = "000000-AAAAAA-BBBBBB", amount = 200, email_channels = [for n in range(6) : "projects/acme-test/notificationChannels/${n}"] }
+  }
+  expect_failures = [var.budget]
+}
+
+run "a_budget_that_tells_an_address" {
+  command = plan
+  variables {
+    budget = { billing_account = "000000-AAAAAA-BBBBBB", amount = 200, email_channels = ["me@example.com"] }
+  }
+  expect_failures = [var.budget]
+}
+
 # The relay's line about events that do not leave is a warning.
 run "a_log_without_the_lines_of_alerts" {
   command = plan
