@@ -38,6 +38,7 @@ func roles(t *testing.T, admin string) map[migrations.Service]string {
 	for range 2 { // it can be run again
 		administer(t, admin, string(script))
 	}
+	extended(t, admin)
 	for _, s := range both {
 		owner, err := postgres.ServiceURL(t.Context(), admin, "", string(s)+"_owner")
 		if err != nil {
@@ -68,6 +69,25 @@ func denied(t *testing.T, url, statement string) {
 	_, err = conn.Exec(t.Context(), statement)
 	if refused, ok := errors.AsType[*pgconn.PgError](err); !ok || refused.Code != "42501" {
 		t.Errorf("%s: %v, want it denied", statement, err)
+	}
+}
+
+// extended checks that the script has installed the extension of the index of titles, if the server
+// has the extension. In Cloud SQL the owner, which runs the migrations, may install none.
+// https://cloud.google.com/sql/docs/postgres/extensions
+func extended(t *testing.T, admin string) {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), admin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(context.WithoutCancel(t.Context()))
+	var missing, owned bool
+	if err := conn.QueryRow(t.Context(), `
+		SELECT EXISTS (SELECT FROM pg_available_extensions WHERE name = 'pg_trgm' AND installed_version IS NULL),
+		       EXISTS (SELECT FROM pg_extension WHERE extname = 'pg_trgm' AND pg_get_userbyid(extowner) = 'catalog_owner')`,
+	).Scan(&missing, &owned); err != nil || missing || owned {
+		t.Errorf("pg_trgm is missing: %t, of catalog's owner: %t, %v; want the administrator's", missing, owned, err)
 	}
 }
 

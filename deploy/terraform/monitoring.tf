@@ -365,7 +365,9 @@ resource "google_monitoring_alert_policy" "drain_refused" {
   }
 }
 
-# The budget sends notifications, and stops nothing.
+# The budget sends notifications, and stops nothing. Without a currency it has that of the billing
+# account, and Google refuses another one. It also refuses channels that are not of the type email,
+# so those of the alerts, which may page, are not here.
 resource "google_billing_budget" "project" {
   count = var.budget == null ? 0 : 1
 
@@ -378,8 +380,7 @@ resource "google_billing_budget" "project" {
 
   amount {
     specified_amount {
-      currency_code = var.budget.currency
-      units         = var.budget.amount
+      units = var.budget.amount
     }
   }
 
@@ -391,9 +392,9 @@ resource "google_billing_budget" "project" {
   }
 
   dynamic "all_updates_rule" {
-    for_each = length(var.notification_channels) > 0 ? [true] : []
+    for_each = length(var.budget.email_channels) > 0 ? [true] : []
     content {
-      monitoring_notification_channels = slice(var.notification_channels, 0, min(5, length(var.notification_channels)))
+      monitoring_notification_channels = var.budget.email_channels
     }
   }
 }

@@ -8,7 +8,8 @@
 -- catalog's; catalog_owner does the same for catalog. The services connect as
 -- video_service and catalog_service, which own nothing. Their requests run as video_api and
 -- catalog_api, which see the rows of one tenant and cannot log in. Passwords are set
--- afterwards: \password video_owner.
+-- afterwards: \password video_owner. The script also installs the extension pg_trgm, which
+-- the index of searches by title needs.
 
 DO $$
 DECLARE
@@ -60,5 +61,16 @@ BEGIN
     END LOOP;
     EXECUTE format('REVOKE %I FROM CURRENT_USER', owner);
   END LOOP;
+END
+$$;
+
+DO $$
+BEGIN
+  IF EXISTS (SELECT FROM pg_available_extensions WHERE name = 'pg_trgm') THEN
+    -- A migration would install it, too. But Cloud SQL lets its administrators alone install extensions.
+    CREATE EXTENSION IF NOT EXISTS pg_trgm WITH SCHEMA public;
+  END IF;
+EXCEPTION WHEN insufficient_privilege OR invalid_schema_name THEN
+  RAISE WARNING 'searches by title have no index: %', SQLERRM;
 END
 $$;

@@ -87,19 +87,25 @@ variable "notification_channels" {
 }
 
 variable "budget" {
-  description = "A monthly budget of the project, which tells notification_channels and the billing account's administrators at 50, 90 and 100 %; null is none. It stops nothing."
+  description = "A monthly budget of the project, in the currency of its billing account, which tells the billing account's administrators and email_channels at 50, 90 and 100 %; null is none. It stops nothing. email_channels: at most five notification channels of the type email, since Google refuses a budget with another type."
   type = object({
     billing_account = string
     amount          = number
-    currency        = optional(string, "USD")
+    email_channels  = optional(list(string), [])
   })
   default = null
 
   validation {
     condition = alltrue([for b in var.budget[*] :
-      can(regex("^[0-9A-F]{6}-[0-9A-F]{6}-[0-9A-F]{6}$", b.billing_account)) && b.amount >= 1 && floor(b.amount) == b.amount && can(regex("^[A-Z]{3}$", b.currency))
+      can(regex("^[0-9A-F]{6}-[0-9A-F]{6}-[0-9A-F]{6}$", b.billing_account)) && b.amount >= 1 && floor(b.amount) == b.amount
     ])
-    error_message = "budget must name a billing account such as 000000-AAAAAA-BBBBBB, a whole amount, and a currency of three letters."
+    error_message = "budget must name a billing account such as 000000-AAAAAA-BBBBBB, and a whole amount."
+  }
+  validation {
+    condition = alltrue([for b in var.budget[*] : length(b.email_channels) <= 5 && alltrue([
+      for channel in b.email_channels : can(regex("^projects/[^/]+/notificationChannels/[^/]+$", channel))
+    ])])
+    error_message = "budget.email_channels must be at most five of projects/PROJECT/notificationChannels/NUMBER."
   }
 }
 

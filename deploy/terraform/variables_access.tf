@@ -53,6 +53,12 @@ variable "github_repository" {
     condition     = var.github_repository == null || can(regex("^[A-Za-z0-9-]+/[A-Za-z0-9._-]+$", coalesce(var.github_repository, "x")))
     error_message = "github_repository must be OWNER/NAME."
   }
+  # With it a token's subject has the environment and, in newer repositories, two numbers: Google
+  # takes 127 characters.
+  validation {
+    condition     = length(coalesce(var.github_repository, "x")) <= 77
+    error_message = "github_repository must have at most 77 characters: Google refuses tokens whose subject is longer than 127."
+  }
 }
 
 variable "github_repository_id" {

@@ -24,6 +24,14 @@ variable "cloud_sql" {
     error_message = "cloud_sql.tier must be db-custom-CPUS-MIB, such as db-custom-1-3840. Postgres of the edition Enterprise has db-f1-micro and db-g1-small, too, but their memory is not enough for max_connections."
   }
   validation {
+    condition = alltrue([
+      for machine in [for found in regexall("^db-custom-([0-9]+)-([0-9]+)$", try(var.cloud_sql.tier, "")) : { cpus = tonumber(found[0]), mib = tonumber(found[1]) }] :
+      contains(concat([1], range(2, 97, 2)), machine.cpus) && machine.mib % 256 == 0 &&
+      machine.mib >= 3840 && 10 * machine.mib >= 9216 * machine.cpus && machine.mib <= 6656 * machine.cpus
+    ])
+    error_message = "cloud_sql.tier must be of 1 CPU or an even number of CPUs up to 96, and of 0.9 to 6.5 GiB for each CPU: at least 3840 MiB, and a multiple of 256."
+  }
+  validation {
     condition     = var.cloud_sql == null || try(var.cloud_sql.max_connections >= local.connections, false)
     error_message = "cloud_sql.max_connections must be at least ${local.connections}: ten of each instance that may run at once, and ${local.other_connections} of others. Fewer max_instances or workers need fewer, more connections a larger tier."
   }

@@ -79,6 +79,10 @@ var wrongJobs = []mutant{
 	{"a rebuild that nobody has begun", []edit{{
 		file: "catalog.tf", old: `["rebuild", "status"]`, new: `["rebuild", "run", "--yes"]`,
 	}}},
+	{"a job that changes and keeps its token", []edit{{file: serviceDir + "jobs.tf", old: "    var.deployment.labels,\n"}}},
+	{"a job that another policy lets run, with its token", []edit{{
+		file: serviceDir + "jobs.tf", old: "    var.deployment.binary_authorization,\n",
+	}}},
 	{"a rebuild that is ended like a migration", []edit{{
 		file: "catalog.tf", old: `timeout = "86400s" # a million`, new: `timeout = "960s" #`,
 	}}},

@@ -25,6 +25,14 @@ run "migrations" {
     error_message = "A new image must run the migrations."
   }
   assert {
+    condition = alltrue([
+      for migration in [module.video.migration, module.catalog.migration] :
+      contains([for trigger in migration.triggers_replace : jsonencode(trigger)], jsonencode(var.labels)) &&
+      contains([for trigger in migration.triggers_replace : jsonencode(trigger)], jsonencode(var.binary_authorization))
+    ])
+    error_message = "Whatever changes the job must change its token: Cloud Run may refuse an update with the token of an earlier one."
+  }
+  assert {
     condition     = module.video.migrate.template[0].template[0].containers[0].args == tolist(["migrate"]) && module.catalog.migrate.template[0].template[0].containers[0].args == tolist(["migrate"])
     error_message = "The migration jobs must run migrate."
   }

@@ -23,7 +23,7 @@ run "alerts" {
     runbook_url           = "https://example.com/runbook.md"
     metrics_sidecar_image = "us-docker.pkg.dev/google/collector@sha256:2222222222222222222222222222222222222222222222222222222222222222"
     cloud_sql             = {}
-    budget                = { billing_account = "000000-AAAAAA-BBBBBB", amount = 200 }
+    budget                = { billing_account = "000000-AAAAAA-BBBBBB", amount = 200, email_channels = ["projects/acme-test/notificationChannels/3"] }
   }
 
   # A metric that is not Google's own does not exist before its first value is written: in
@@ -142,8 +142,8 @@ run "alerts" {
     error_message = "Each policy must have the labels and its severity."
   }
   assert {
-    condition     = one(google_billing_budget.project[0].budget_filter[0].projects) == "projects/123456789012" && google_billing_budget.project[0].amount[0].specified_amount[0].units == "200" && one(google_billing_budget.project[0].all_updates_rule[0].monitoring_notification_channels) == "projects/acme-test/notificationChannels/1"
-    error_message = "The budget must be the project's, and tell notification_channels."
+    condition     = one(google_billing_budget.project[0].budget_filter[0].projects) == "projects/123456789012" && google_billing_budget.project[0].amount[0].specified_amount[0].units == "200" && one(google_billing_budget.project[0].all_updates_rule[0].monitoring_notification_channels) == "projects/acme-test/notificationChannels/3"
+    error_message = "The budget must be the project's, and tell email_channels alone: Google refuses a budget that tells a pager."
   }
   assert {
     condition = alltrue([

@@ -200,6 +200,16 @@ run "a_number_that_is_none" {
   expect_failures = [var.github_repository_id]
 }
 
+# GitHub's token for the environment production would have a subject of 128 characters.
+run "a_repository_whose_name_is_too_long" {
+  command = plan
+  variables {
+    github_repository    = "acme/${join("", [for n in range(73) : "p"])}"
+    github_repository_id = "123456789"
+  }
+  expect_failures = [var.github_repository]
+}
+
 run "services_that_sleep" {
   command = plan
   variables {
@@ -559,6 +569,47 @@ run "a_machine_with_a_shared_cpu" {
   expect_failures = [var.cloud_sql]
 }
 
+# Google refuses these, too, and says so after a part of the project is made.
+run "a_machine_with_three_cpus" {
+  command = plan
+  variables {
+    cloud_sql = { tier = "db-custom-3-7680" }
+  }
+  expect_failures = [var.cloud_sql]
+}
+
+run "a_machine_with_little_memory" {
+  command = plan
+  variables {
+    cloud_sql = { tier = "db-custom-8-7168" }
+  }
+  expect_failures = [var.cloud_sql]
+}
+
+run "a_machine_with_much_memory" {
+  command = plan
+  variables {
+    cloud_sql = { tier = "db-custom-1-6912" }
+  }
+  expect_failures = [var.cloud_sql]
+}
+
+run "a_machine_with_an_odd_memory" {
+  command = plan
+  variables {
+    cloud_sql = { tier = "db-custom-2-7700" }
+  }
+  expect_failures = [var.cloud_sql]
+}
+
+run "a_machine_with_less_than_the_least" {
+  command = plan
+  variables {
+    cloud_sql = { tier = "db-custom-1-3584" }
+  }
+  expect_failures = [var.cloud_sql]
+}
+
 run "a_machine_of_its_own" {
   command = plan
   variables {
@@ -568,6 +619,33 @@ run "a_machine_of_its_own" {
     condition     = google_sql_database_instance.main[0].settings[0].tier == "db-custom-2-7680"
     error_message = "A larger machine must be possible."
   }
+}
+
+run "a_machine_of_the_least_memory_for_a_cpu" {
+  command = plan
+  variables {
+    cloud_sql = { tier = "db-custom-10-9216" }
+  }
+  assert {
+    condition     = google_sql_database_instance.main[0].settings[0].tier == "db-custom-10-9216"
+    error_message = "0.9 GiB for each CPU must be possible."
+  }
+}
+
+run "a_budget_that_tells_too_many" {
+  command = plan
+  variables {
+    budget = { billing_account = "000000-AAAAAA-BBBBBB", amount = 200, email_channels = [for n in range(6) : "projects/acme-test/notificationChannels/${n}"] }
+  }
+  expect_failures = [var.budget]
+}
+
+run "a_budget_that_tells_an_address" {
+  command = plan
+  variables {
+    budget = { billing_account = "000000-AAAAAA-BBBBBB", amount = 200, email_channels = ["me@example.com"] }
+  }
+  expect_failures = [var.budget]
 }
 
 # The relay's line about events that do not leave is a warning.

@@ -3,13 +3,17 @@
 # Migrations: a job that has to succeed before the service is changed.
 
 # The id changes whenever the job would run something else. A return to an earlier image
-# counts as something else again: an execution's name cannot be used twice.
+# counts as something else again: an execution's name cannot be used twice. Any other change of
+# the job counts, too, because each update sends the token, and Cloud Run may refuse one that it
+# has had.
 resource "terraform_data" "migration" {
   triggers_replace = [
     var.settings.image,
     lookup(var.deployment.secret_versions, "${var.name}-admin-database-url", "1"),
     var.deployment.network,
     var.sql_instances,
+    var.deployment.labels,
+    var.deployment.binary_authorization,
   ]
 }
 
