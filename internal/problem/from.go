@@ -87,7 +87,7 @@ func databaseAway(err error) bool {
 		return true // whatever the server answered, such as a wrong password: no statement was sent
 	}
 	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
-		return awayState(pg.Code)
+		return awayState(pg.Code) || bounded.LacksIDs(pg)
 	}
 	if errors.Is(err, context.DeadlineExceeded) {
 		return false
@@ -104,7 +104,10 @@ func awayState(sqlstate string) bool {
 	case "25006", // read_only_sql_transaction: the session is of a former primary
 		"57P01", // admin_shutdown
 		"57P02", // crash_shutdown
-		"57P03": // cannot_connect_now
+		"57P03", // cannot_connect_now
+		"57P05", // idle_session_timeout
+		"XX001", // data_corrupted
+		"XX002": // index_corrupted
 		return true
 	}
 	switch sqlstate[:min(2, len(sqlstate))] {

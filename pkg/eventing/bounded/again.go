@@ -47,6 +47,7 @@ func isAway(err error) bool {
 	}
 	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
 		return slices.Contains([]string{"57P01", "57P02", "57P03"}, pg.Code) || // shutdown, crash, start
+			slices.Contains([]string{"57P05", "25006"}, pg.Code) || // a session that was idle, or is of a former primary
 			slices.Contains([]string{"08", "53", "58"}, pg.Code[:min(2, len(pg.Code))]) // connection, resources, system
 	}
 	var network net.Error // also a deadline

@@ -28,6 +28,8 @@ func TestTryAgain(t *testing.T) {
 		"two builds that do not fit":      {time.Second, other, other, false},
 		"no failure":                      {0, nil, nil, false},
 		"a session that a failover ended": {time.Second, pgconn.ErrConnClosed, nil, true},
+		"a session of a former primary":   {time.Second, &pgconn.PgError{Code: "25006"}, nil, true},
+		"a session that was idle":         {time.Second, &pgconn.PgError{Code: "57P05"}, nil, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -28,8 +28,8 @@
 //	rows.go          moves the read model's rows by the rule in decide.go
 //	acks.go          acks after the commit, nacks at the end of the process
 //
-// Files for events that are not applied: fault.go and stall.go classify errors, outage.go waits until an
-// outage is over, blocked.go keeps the blocked aggregates, repair.go asks the owner, owner.go judges the
+// Files for events that are not applied: fault.go, sqlstate.go and stall.go classify errors,
+// outage.go waits until an outage is over, blocked.go keeps the blocked aggregates, repair.go asks the owner, owner.go judges the
 // owner's answer, unknown.go waits for a newer build, and deadletter.go publishes dead letters. Other files: maintain.go deletes old
 // rows, options.go has the settings, telemetry.go the metrics, and trace.go the spans.
 //

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"io"
 	"net"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -89,18 +87,12 @@ func faultOfStatement(err error) fault {
 		return outage
 	case pg.Code == "53400": // a limit of the session's, such as temp_file_limit
 		return timedOut
-	case lacksObject(pg.Code), strings.HasPrefix(pg.Code, "53"), strings.HasPrefix(pg.Code, "58"):
+	case lacksObject(pg.Code), lacksResource(pg.Code):
 		// Memory may suffice for other statements. A full disk still takes small writes that need no new page, and a
-		// file of one table may be broken.
+		// file or a page of one table may be broken.
 		return lacking
 	}
 	return outage // such as a deadlock: the next try may succeed
-}
-
-// lacksObject reports whether an SQLSTATE names a missing grant, table, column, function, schema or type, or a missing
-// unique index of an ON CONFLICT.
-func lacksObject(code string) bool {
-	return slices.Contains([]string{"42501", "42P01", "42703", "42883", "3F000", "42704", "42P10"}, code)
 }
 
 func faultOf(err error) fault {
@@ -108,7 +100,7 @@ func faultOf(err error) fault {
 		return outage // whatever the server answered, because no event was sent yet
 	}
 	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
-		return faultOfState(pg.Code)
+		return faultOfServer(pg)
 	}
 	if own, ok := errors.AsType[handlerError](err); ok {
 		_, lost := errors.AsType[lostConnectionError](err)
@@ -118,15 +110,6 @@ func faultOf(err error) fault {
 		return outage
 	}
 	return eventFault
-}
-
-// Refused reports whether err means that the database has refused a statement for the values in it, as a constraint, a
-// trigger or the size of an index entry does. Such an error counts as the fault of an event. An error of the database as a
-// whole, or of a lock, is no refusal.
-func Refused(err error) bool {
-	pg, ok := errors.AsType[*pgconn.PgError](err)
-	_, connecting := errors.AsType[*pgconn.ConnectError](err)
-	return ok && !connecting && faultOfState(pg.Code) == eventFault
 }
 
 // faultOfHandler classifies an error without an SQLSTATE. lost says that the connection is closed. While
@@ -141,37 +124,6 @@ func faultOfHandler(err handlerError, lost bool) fault {
 		return outage
 	case lost, errors.Is(err, context.DeadlineExceeded), errors.As(err, &network):
 		return timedOut
-	}
-	return eventFault
-}
-
-// idleInTransaction is the SQLSTATE of a transaction that the database ended because it was idle for too long.
-const idleInTransaction = "25P03"
-
-// faultOfState classifies an SQLSTATE. Some classes are classified as a whole
-// (https://www.postgresql.org/docs/current/errcodes-appendix.html).
-func faultOfState(code string) fault {
-	switch code {
-	case "57014", // a statement took too long
-		"25P04", // a transaction did, by the transaction_timeout of Postgres 17
-		idleInTransaction:
-		return timedOut
-	case "55P03": // another transaction holds a lock for long
-		return locked
-	case "40001", "40P01", // serialization failure, deadlock: other transactions went first
-		"25006",          // read-only: a failover is under way
-		"26000", "42P05": // the session has changed: a pooler is used with an unsuitable query mode
-		return outage
-	}
-	if lacksObject(code) { // not migrated yet, or not granted
-		return outage
-	}
-	switch code[:min(2, len(code))] { // an error that a pooler or a handler makes may have no code
-	case "08", // connection
-		"53", // resources: connections, disk, memory
-		"57", // operator: shutdown, crash recovery
-		"58": // system error
-		return outage
 	}
 	return eventFault
 }

@@ -20,6 +20,9 @@ import (
 func TestFaultOf(t *testing.T) {
 	t.Parallel()
 	state := func(code string) error { return fmt.Errorf("apply: %w", &pgconn.PgError{Code: code}) }
+	ofLimit := func(routine string) error {
+		return fmt.Errorf("apply: %w", &pgconn.PgError{Code: "54000", Routine: routine})
+	}
 	for name, c := range map[string]struct {
 		err  error
 		want fault
@@ -33,6 +36,12 @@ func TestFaultOf(t *testing.T) {
 		"too many connections":  {state("53300"), outage},
 		"connection failure":    {state("08006"), outage},
 		"read-only failover":    {state("25006"), outage},
+		"no transaction ids":    {ofLimit("GetNewTransactionId"), outage},
+		"no multixact ids":      {ofLimit("GetNewMultiXactId"), outage},
+		"index entry too large": {ofLimit("index_form_tuple_context"), eventFault},
+		"broken page":           {state("XX001"), outage},
+		"broken index":          {state("XX002"), outage},
+		"internal error":        {state("XX000"), eventFault},
 		"deadline":              {fmt.Errorf("q: %w", context.DeadlineExceeded), outage},
 		"connection lost":       {fmt.Errorf("q: %w", io.ErrUnexpectedEOF), outage},
 		"check violation":       {state("23514"), eventFault},

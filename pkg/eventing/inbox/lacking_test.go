@@ -38,6 +38,7 @@ func TestAStatementThatTheDatabaseCannotServeBlocksItsAggregateAlone(t *testing.
 	for name, code := range map[string]string{
 		"grant": "42501", "table": "42P01", "column": "42703", "function": "42883", "schema": "3F000", "type": "42704",
 		"unique index": "42P10", "memory": "53200", "disk": "53100", "file": "58030",
+		"page": "XX001", "index": "XX002",
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -104,6 +105,8 @@ func TestClassifyErrorsOfStatements(t *testing.T) {
 		"out of memory":            {state("53200"), lacking},
 		"disk full":                {state("53100"), lacking},
 		"input or output":          {state("58030"), lacking},
+		"broken page":              {state("XX001"), lacking},
+		"broken index":             {state("XX002"), lacking},
 		"temporary files":          {state("53400"), timedOut},
 		"deadlock":                 {state("40P01"), outage},
 		"read-only":                {state("25006"), outage},
