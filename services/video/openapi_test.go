@@ -43,6 +43,13 @@ var onAll = []string{
 	"X-Frame-Options",
 }
 
+// contract checks requests and answers against openapi.json.
+type contract struct {
+	*testing.T
+	compiler *jsonschema.Compiler
+	doc      document
+}
+
 // headers checks that the document names the headers of an answer.
 func (c contract) headers(of response, got http.Header, what string) {
 	c.Helper()
@@ -90,13 +97,6 @@ func TestDocumentHasTheRoutersRoutes(t *testing.T) {
 	if diff := cmp.Diff(routes, documented); diff != "" {
 		t.Errorf("-router +openapi.json:\n%s", diff)
 	}
-}
-
-// contract checks requests and answers against openapi.json.
-type contract struct {
-	*testing.T
-	compiler *jsonschema.Compiler
-	doc      document
 }
 
 func newContract(t *testing.T) contract {
