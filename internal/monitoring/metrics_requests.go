@@ -54,6 +54,7 @@ var (
 		{Name: "http_route", Bound: "the routes of the service, 8 at most; unknown paths have none"},
 		{Name: "network_protocol_version", Bound: "versions of HTTP, 3"},
 		{Name: "url_scheme", Values: []string{"http", "https"}},
+		{Name: "error_type", Bound: "the statuses of HTTP from 500; others have none"},
 	}
 	operations = []Label{
 		labelled("db_system_name", "postgresql"),

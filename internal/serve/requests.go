@@ -3,6 +3,7 @@ package serve
 import (
 	"cmp"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -109,6 +110,9 @@ func (q *requests) kind(k requestKind) series {
 		if k.route != "" {
 			attributes = append(attributes, semconv.HTTPRoute(k.route))
 		}
+		if k.status >= http.StatusInternalServerError {
+			attributes = append(attributes, semconv.ErrorTypeKey.String(strconv.Itoa(k.status)))
+		}
 		set := attribute.NewSet(attributes...)
 		known, _ = q.kinds.LoadOrStore(k, series{set, durations.Of(set)})
 	}
@@ -119,7 +123,7 @@ func (q *requests) kind(k requestKind) series {
 func version(r *http.Request) string {
 	switch {
 	case r.ProtoMajor >= 2:
-		return "2.0"
+		return "2"
 	case r.ProtoAtLeast(1, 1):
 		return "1.1"
 	}

@@ -29,15 +29,21 @@ func TestRequestsAreMeasuredByRoute(t *testing.T) {
 	s := newService(io.Discard)
 	s.rest.Post("/v1/things/{id}", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusCreated) })
 	s.rules["POST /v1/things/{id}"] = auth.Public
-	for _, tc := range []struct{ method, path, host string }{
-		{http.MethodPost, "/v1/things/1", "one.test"},
-		{http.MethodPost, "/v1/things/2", "two.test:81"},
-		{"INVENTED", "/nowhere/1", "three.test"},
-		{"FURTHER", "/nowhere/2", "four.test"},
-		{http.MethodGet, "/healthz", "probe.test"},
+	s.rest.Get("/v1/out", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) })
+	s.rules["GET /v1/out"] = auth.Public
+	for _, tc := range []struct {
+		method, path, host string
+		version            int
+	}{
+		{http.MethodPost, "/v1/things/1", "one.test", 1},
+		{http.MethodPost, "/v1/things/2", "two.test:81", 1},
+		{"INVENTED", "/nowhere/1", "three.test", 1},
+		{"FURTHER", "/nowhere/2", "four.test", 1},
+		{http.MethodGet, "/healthz", "probe.test", 1},
+		{http.MethodGet, "/v1/out", "five.test", 2},
 	} {
 		r := httptest.NewRequest(tc.method, tc.path, nil)
-		r.Host = tc.host
+		r.Host, r.ProtoMajor = tc.host, tc.version
 		s.rest.ServeHTTP(httptest.NewRecorder(), r)
 	}
 	got := requestsBySeries(t)
@@ -47,8 +53,9 @@ func TestRequestsAreMeasuredByRoute(t *testing.T) {
 	})
 	const name = "http.server.request.duration "
 	want := map[string]uint64{
-		name + "http.request.method=POST,http.response.status_code=201,http.route=/v1/things/{id},network.protocol.version=1.1,url.scheme=http": 2,
-		name + "http.request.method=_OTHER,http.response.status_code=404,network.protocol.version=1.1,url.scheme=http":                          2,
+		name + "http.request.method=POST,http.response.status_code=201,http.route=/v1/things/{id},network.protocol.version=1.1,url.scheme=http":     2,
+		name + "error.type=503,http.request.method=GET,http.response.status_code=503,http.route=/v1/out,network.protocol.version=2,url.scheme=http": 1,
+		name + "http.request.method=_OTHER,http.response.status_code=404,network.protocol.version=1.1,url.scheme=http":                              2,
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("requests by their series (-want +got):\n%s", diff)

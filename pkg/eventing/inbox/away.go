@@ -8,10 +8,12 @@ import (
 )
 
 const (
-	// gapTime is a duration. If no stream has worked for longer, the broker counts as away (isAway). The
-	// broker or widen may end a stream at any time. While the broker is there, the client opens the next
-	// stream within gapTime.
-	gapTime = 2 * time.Second
+	// worksTime is the age from which a stream works that has brought no message yet.
+	worksTime = 2 * time.Second
+	// awayTime is a duration. If no stream has worked for longer, the broker counts as away (isAway). The
+	// broker, the client or widen may end a stream at any time. While the broker is there, the client opens
+	// the next stream after a pause of up to ten seconds.
+	awayTime = 20 * time.Second
 	// lookAtStreamsEvery is how often a consumer looks whether a stream works, and sayAwayEvery is how
 	// often its log says that none does.
 	lookAtStreamsEvery = 5 * time.Second
@@ -21,22 +23,22 @@ const (
 // works reports whether the broker serves the stream. Before a message there is no sign of that but time: a broker
 // that is out ends a stream at once, and the client then opens another.
 func (o *openStream) works() bool {
-	return !o.refused.Load() && (o.served.Load() || time.Since(o.opened) > gapTime)
+	return !o.refused.Load() && (o.served.Load() || time.Since(o.opened) > worksTime)
 }
 
 // awaitAnswer waits until the broker has answered the stream or has ended it, and notes a stream that the broker has
 // ended at once. The client may read a stream up to half a minute after it has opened the stream, and notices its end
 // no earlier.
 func (o *openStream) awaitAnswer() {
-	if answer, _ := o.Header(); answer == nil && !o.served.Load() && time.Since(o.opened) <= gapTime {
+	if answer, _ := o.Header(); answer == nil && !o.served.Load() && time.Since(o.opened) <= worksTime {
 		o.refused.Store(true)
 	}
 }
 
-// isAway reports whether no stream has worked for gapTime.
+// isAway reports whether no stream has worked for awayTime.
 func (o *openStreams) isAway() bool {
 	away, _ := o.away()
-	return away > gapTime
+	return away > awayTime
 }
 
 // away returns for how long no stream has worked, and the error of the last stream. While the broker cannot be
@@ -72,10 +74,10 @@ func (c *Consumer) watchStreams(ctx context.Context, streams *openStreams) {
 	var said time.Time
 	for backoff.Sleep(ctx, lookAtStreamsEvery, nil) {
 		switch away, err := streams.away(); {
-		case away <= gapTime && !said.IsZero():
+		case away <= awayTime && !said.IsZero():
 			c.log.InfoContext(ctx, "stream to the broker works again")
 			said = time.Time{}
-		case away > gapTime && time.Since(said) >= sayAwayEvery:
+		case away > awayTime && time.Since(said) >= sayAwayEvery:
 			c.log.WarnContext(ctx, "nothing is received, no stream to the broker works", "seconds", int(away.Seconds()), "error", err)
 			said = time.Now()
 		}

@@ -40,7 +40,7 @@ func TestAGapBetweenStreamsIsNoFailure(t *testing.T) {
 				t.Errorf("%s: away is %t", when, !want)
 			}
 		}
-		later := func() { time.Sleep(2 * gapTime) } //nolint:forbidigo // of the virtual clock: it takes no time
+		later := func() { time.Sleep(2 * awayTime) } //nolint:forbidigo // of the virtual clock: it takes no time
 		shown("at the start", false)
 		later()
 		shown("never opened", true)
@@ -71,11 +71,11 @@ func TestStreamsThatEndAtOnceAreAFailure(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		p := streamsForTest(t)
-		for range 10 {
+		for range 100 {
 			stream, end := context.WithCancel(t.Context())
 			p.add(&openStream{ctx: stream})
 			end()
-			time.Sleep(gapTime / 2) //nolint:forbidigo // of the virtual clock: it takes no time
+			time.Sleep(worksTime / 2) //nolint:forbidigo // of the virtual clock: it takes no time
 		}
 		if !p.isAway() {
 			t.Error("the broker is not away")
@@ -106,7 +106,7 @@ func TestARefusedStreamThatIsNotReadIsAFailure(t *testing.T) {
 		one := &openStream{ClientStream: refusedStream{}, ctx: stream}
 		p.add(one)
 		one.awaitAnswer()
-		time.Sleep(2 * gapTime) //nolint:forbidigo // of the virtual clock: it takes no time
+		time.Sleep(2 * awayTime) //nolint:forbidigo // of the virtual clock: it takes no time
 		if !p.isAway() {
 			t.Error("the broker is not away")
 		}
