@@ -54,7 +54,7 @@ func (g *GRPC) handler(ending context.Context) http.Handler {
 		}
 		boundAnswer(w, limit)
 		if own != nil {
-			defer own.enter(end, w)() // behind boundAnswer, which would undo an earlier end of the answer
+			defer g.enter(ctx, method, own, end, w)() // behind boundAnswer, which would undo an earlier end of the answer
 		}
 		r = r.WithContext(ctx)
 		r.Body = http.MaxBytesReader(w, r.Body, frameHeaderBytes+maxMessageBytes)
@@ -75,6 +75,16 @@ func (g *GRPC) handler(ending context.Context) http.Handler {
 			g.noteRefused(ctx, method, time.Since(started), statusOf(ctx, w))
 		}
 	})
+}
+
+// enter is own.enter, and breaks off a call that own does not take.
+func (g *GRPC) enter(ctx context.Context, method string, o *own, end context.CancelCauseFunc, w http.ResponseWriter) (leave func()) {
+	leave, ok := o.enter(end, w)
+	if !ok {
+		g.noteRefused(ctx, method, 0, errReplaced.GRPCStatus().Err())
+		panic(http.ErrAbortHandler) //nolint:forbidigo // the only way to break off a request
+	}
+	return leave
 }
 
 // serve passes an admitted request to grpc-go. Methods of ours are unary.

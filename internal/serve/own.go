@@ -23,6 +23,9 @@ const (
 	// that Cloud Run gives an instance at once (80 by default). A proxy or a person needs one stream. A
 	// unary call ends as soon as its message is there.
 	maxOwn = 8
+	// maxEnding bounds the calls that were broken off and have not ended yet. They end as soon as the process finds time, but
+	// a stranger may send calls faster than that, each with headers of up to maxHeaderBytes.
+	maxEnding = 64
 )
 
 // own is one kind of calls to gRPC's own services, either the unary calls or the streams. time
@@ -33,35 +36,75 @@ type own struct {
 	mu sync.Mutex
 	// underWay are the calls, the oldest first. All but the newest maxOwn have been told to end.
 	underWay []*ownCall
+	// ending counts the calls whose answers were broken off and that have not left yet.
+	ending int
 }
 
-// ownCall is a call under way. Its context is cancelled by end, and w has its answer.
+// ownCall is a call under way. Its context is cancelled by end.
 type ownCall struct {
 	end context.CancelCauseFunc
-	w   http.ResponseWriter
+
+	mu sync.Mutex
+	w  http.ResponseWriter // is nil after the call has left, because a handler's writer is not valid later
 }
 
-// enter adds a call. A new call is never refused, so that a stranger with open calls cannot keep the health
-// check of a proxy out. If at least maxOwn other calls are under way, enter tells the oldest of those that
+// breakOff breaks the answer off. It may wait for the goroutine of the call's connection, which a client can keep busy.
+func (c *ownCall) breakOff() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.w != nil {
+		boundAnswer(c.w, 0)
+	}
+}
+
+func (c *ownCall) left() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.w = nil
+}
+
+// enter adds a call. A new call is not refused while others are under way, so that a stranger with open calls cannot keep
+// the health check of a proxy out. If at least maxOwn other calls are under way, enter tells the oldest of those that
 // were not told before to end: it ends the context with errReplaced. A call whose client reads nothing waits
 // for the client and does not end. So if 2*maxOwn calls have not ended, enter also breaks the answer of the
-// oldest off. The handler calls leave before it returns, because w is not valid later.
-func (o *own) enter(end context.CancelCauseFunc, w http.ResponseWriter) (leave func()) {
-	call := &ownCall{end, w}
+// oldest off. The handler calls leave before it returns. If maxEnding calls that were broken
+// off have not left yet, enter adds no call, and ok is false.
+func (o *own) enter(end context.CancelCauseFunc, w http.ResponseWriter) (leave func(), ok bool) {
+	call := &ownCall{end: end, w: w}
+	oldest, ok := o.add(call)
+	if oldest != nil {
+		oldest.breakOff() // not under the lock of o, because other calls must not wait for this connection
+	}
+	return func() { o.leave(call) }, ok
+}
+
+// add returns the call that is to be broken off for the new one, if there is one.
+func (o *own) add(call *ownCall) (oldest *ownCall, ok bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	if o.ending == maxEnding {
+		return nil, false
+	}
 	if older := len(o.underWay) - maxOwn; older >= 0 {
 		o.underWay[older].end(errReplaced)
 	}
 	if len(o.underWay) == 2*maxOwn {
-		boundAnswer(o.underWay[0].w, 0)
+		oldest = o.underWay[0]
 		o.underWay = slices.Delete(o.underWay, 0, 1)
+		o.ending++
 	}
 	o.underWay = append(o.underWay, call)
-	return func() {
-		o.mu.Lock()
-		defer o.mu.Unlock()
-		o.underWay = slices.DeleteFunc(o.underWay, func(other *ownCall) bool { return other == call })
+	return oldest, true
+}
+
+func (o *own) leave(call *ownCall) {
+	call.left()
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if at := slices.Index(o.underWay, call); at >= 0 {
+		o.underWay = slices.Delete(o.underWay, at, at+1)
+	} else {
+		o.ending--
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -39,6 +40,40 @@ func TestAProcessThatStandsStillLetsItsTablesGo(t *testing.T) {
 	f.phase(t, rebuild.Done)
 	f.same(t, "one", "two")
 }
+
+// A process stands still while it fills a page, for longer than the page may take. It fills the page again.
+func TestAPageThatTookTooLongIsFilledAgain(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, 150)
+	slow := &slowPage{}
+	f.connect(t, slow)
+	again := 0
+	f.at = func(step string) {
+		if strings.HasPrefix(step, "again: ") {
+			again++
+		}
+	}
+	f.run(t)
+	if again != 1 {
+		t.Errorf("%d pages were filled again, want 1", again)
+	}
+	f.phase(t, rebuild.Done)
+	f.same(t, "one", "two")
+}
+
+// slowPage is a tracer that holds up the second page of a filling until its time has passed.
+type slowPage struct{ pages atomic.Int32 }
+
+// TraceQueryStart implements pgx.QueryTracer.
+func (s *slowPage) TraceQueryStart(ctx context.Context, _ *pgx.Conn, q pgx.TraceQueryStartData) context.Context {
+	if strings.Contains(q.SQL, "WITH page AS") && s.pages.Add(1) == 2 {
+		<-ctx.Done()
+	}
+	return ctx
+}
+
+// TraceQueryEnd implements pgx.QueryTracer.
+func (*slowPage) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
 
 // standstill is a tracer that stops a process once, after a statement that contains the text after.
 type standstill struct {

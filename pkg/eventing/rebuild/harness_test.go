@@ -73,8 +73,6 @@ type fixture struct {
 	at      func(step string)
 	replace func(table string) // is called before a repair
 	left    []string           // are the kinds and the ids of rows that were left
-	// pageLimit bounds the writing of a page that is filled; 0 is no limit.
-	pageLimit time.Duration
 }
 
 func newFixture(t *testing.T, rows int) *fixture {
@@ -161,14 +159,11 @@ type model struct {
 
 func (m model) Type() string { return "type " + m.name }
 
-// Fill adopts pages of 100 rows: a row moves to a higher version only.
+// Fill adopts pages of 100 rows: a row moves to a higher version only. As in package projection, a write has a time limit.
 func (m model) Fill(ctx context.Context, from string) (f projection.Filled, err error) {
 	m.at("fill " + m.name)
-	if m.pageLimit > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, m.pageLimit)
-		defer cancel()
-	}
+	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
+	defer cancel()
 	f.AsOf = time.Now()
 	sql := fmt.Sprintf(`
 		WITH page AS (SELECT * FROM owned_%[1]s WHERE concat_ws(':', %[2]s) COLLATE "C" >= $1 ORDER BY concat_ws(':', %[2]s) COLLATE "C" LIMIT 101),

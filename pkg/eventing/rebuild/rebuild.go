@@ -264,12 +264,10 @@ func (r *Rebuild) retry(ctx context.Context, within time.Duration, do func(ctx c
 var passingCodes = map[string]bool{"55P03": true, "40P01": true, "40001": true, "25P03": true}
 
 // passing reports whether err may pass: a lock was not granted, a table has changed meanwhile, this process stood
-// still, other writes take long, a page was written slowly, the owner does not answer, or its answer is from too long
-// ago. A page has its own time limit, which is shorter than the one of retry (bounded.ErrLimit).
+// still, other writes take long, the owner does not answer, or its answer is from too long ago.
 func passing(err error) bool {
 	pg, ok := errors.AsType[*pgconn.PgError](err)
-	slow := errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, bounded.ErrLimit)
 	away := errors.Is(err, consistency.ErrOwnerUnavailable) && !eventing.IsPermanent(err)
 	gaveUp := errors.Is(err, txn.ErrLocked) || errors.Is(err, txn.ErrBusy)
-	return away || gaveUp || slow || errors.Is(err, backfill.ErrReplica) || ok && passingCodes[pg.Code]
+	return away || gaveUp || errors.Is(err, backfill.ErrReplica) || ok && passingCodes[pg.Code]
 }

@@ -53,7 +53,8 @@ type Observer interface {
 	// Waits is Waits of a reconcile.Observer, for the comparison of an aggregate type.
 	Waits(aggregateType string, rows int)
 	// Retries is Retries of a reconcile.Observer, for the comparison of an aggregate type. Run also calls
-	// Retries, once, if the rebuild cannot begin yet (ErrMigrating).
+	// Retries for each attempt to fill a page that it repeats because the database was away or this process
+	// stood still, and, once, if the rebuild cannot begin yet (ErrMigrating).
 	Retries(aggregateType string, err error)
 }
 
@@ -163,18 +164,26 @@ func (w *worker) fill(ctx context.Context, s State) error {
 	return w.enter(ctx, s, Comparing)
 }
 
+// fillPage fills one page. It may be repeated, also after an attempt without an answer.
+func (w *worker) fillPage(ctx context.Context, s State, p Part, from string) (f projection.Filled, err error) {
+	err = w.retry(ctx, longTime, func(ctx context.Context) (err error) {
+		f, err = p.Shadow.Fill(ctx, from)
+		if err == nil && f.AsOf.Before(s.StartedAt) {
+			return fmt.Errorf("%w: its rows are of %s, and the rebuild began at %s", backfill.ErrReplica, f.AsOf, s.StartedAt)
+		}
+		return err
+	})
+	return f, err
+}
+
 // fillPart fills one shadow. After the last page the state keeps the first id of that page, because
 // an empty id means the first row of the table. A page that the owner read before the rebuild began
-// is requested again.
+// is requested again. So is a page that failed because the database was away or the process stood
+// still, for half a minute.
 func (w *worker) fillPart(ctx context.Context, s State, p Part, from string) error {
 	for started := false; ; started = true {
-		var f projection.Filled
-		err := w.retry(ctx, longTime, func(ctx context.Context) (err error) {
-			f, err = p.Shadow.Fill(ctx, from)
-			if err == nil && f.AsOf.Before(s.StartedAt) {
-				return fmt.Errorf("%w: its rows are of %s, and the rebuild began at %s", backfill.ErrReplica, f.AsOf, s.StartedAt)
-			}
-			return err
+		f, err := bounded.TryAgain(ctx, func(err error) { w.seen.Retries(p.Shadow.Type(), err) }, func() (projection.Filled, error) {
+			return w.fillPage(ctx, s, p, from)
 		})
 		if err != nil {
 			return err
