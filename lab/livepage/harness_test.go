@@ -173,6 +173,14 @@ func (b *browser) await(t *testing.T, condition string) {
 	}
 }
 
+// hide tells the page that its tab is hidden, or shown.
+func (b *browser) hide(t *testing.T, hidden bool) {
+	t.Helper()
+	ask[bool](t, b, fmt.Sprintf(`{
+		Object.defineProperty(document, "hidden", { value: %t, configurable: true });
+		document.dispatchEvent(new Event("visibilitychange")) }`, hidden))
+}
+
 // scheme asks for the dark or the light colours.
 func (b *browser) scheme(t *testing.T, name string) {
 	t.Helper()

@@ -126,12 +126,16 @@ func worksByKeyboard(t *testing.T, b *browser) {
 	}
 }
 
-// comesBack fills the page with viewers. A browser that finds no place shows so, and tries again.
+// comesBack fills the page with viewers while a tab is hidden. A hidden tab takes no place: its stream would keep one of
+// the six connections that a browser opens to a server. A tab that finds no place shows so, and tries again.
 func comesBack(t *testing.T, url string) {
+	const most = 16
 	b := open(t, url)
+	b.hide(t, true)
 	ctx, leave := context.WithCancel(t.Context())
 	defer leave()
-	for status := http.StatusOK; status == http.StatusOK; {
+	viewers := -1
+	for status := http.StatusOK; status == http.StatusOK; viewers++ {
 		request, err := http.NewRequestWithContext(ctx, http.MethodGet, url+"/frames", nil)
 		if err != nil {
 			t.Fatal(err)
@@ -143,7 +147,10 @@ func comesBack(t *testing.T, url string) {
 		t.Cleanup(func() { response.Body.Close() })
 		status = response.StatusCode
 	}
-	ask[bool](t, b, `follow(), true`)
+	if others := 1; viewers != most-others { // the tab of the test's other parts is not hidden
+		t.Errorf("%d viewers besides the hidden tab and %d other, at most %d", viewers, others, most)
+	}
+	b.hide(t, false)
 	b.await(t, `document.getElementById("link").dataset.state === "away"`)
 	leave()
 	b.await(t, `document.getElementById("link").dataset.state === "up"`)

@@ -43,30 +43,6 @@ var onAll = []string{
 	"X-Frame-Options",
 }
 
-// contract checks requests and answers against openapi.json.
-type contract struct {
-	*testing.T
-	compiler *jsonschema.Compiler
-	doc      document
-}
-
-// headers checks that the document names the headers of an answer.
-func (c contract) headers(of response, got http.Header, what string) {
-	c.Helper()
-	if of.Ref != "" {
-		of = c.doc.Components.Responses[strings.TrimPrefix(of.Ref, "#/components/responses/")]
-	}
-	known := slices.Clone(onAll)
-	for name := range of.Headers {
-		known = append(known, http.CanonicalHeaderKey(name))
-	}
-	for name := range got {
-		if !slices.Contains(known, name) {
-			c.Errorf("%s: the header %s is not documented", what, name)
-		}
-	}
-}
-
 func TestDocumentHasTheRoutersRoutes(t *testing.T) {
 	t.Parallel()
 	log := slog.New(slog.DiscardHandler)
@@ -97,6 +73,13 @@ func TestDocumentHasTheRoutersRoutes(t *testing.T) {
 	if diff := cmp.Diff(routes, documented); diff != "" {
 		t.Errorf("-router +openapi.json:\n%s", diff)
 	}
+}
+
+// contract checks requests and answers against openapi.json.
+type contract struct {
+	*testing.T
+	compiler *jsonschema.Compiler
+	doc      document
 }
 
 func newContract(t *testing.T) contract {
@@ -130,6 +113,23 @@ func (c contract) schema(members ...string) *jsonschema.Schema {
 		c.Fatal(err)
 	}
 	return s
+}
+
+// headers checks that the document names the headers of an answer.
+func (c contract) headers(of response, got http.Header, what string) {
+	c.Helper()
+	if of.Ref != "" {
+		of = c.doc.Components.Responses[strings.TrimPrefix(of.Ref, "#/components/responses/")]
+	}
+	known := slices.Clone(onAll)
+	for name := range of.Headers {
+		known = append(known, http.CanonicalHeaderKey(name))
+	}
+	for name := range got {
+		if !slices.Contains(known, name) {
+			c.Errorf("%s: the header %s is not documented", what, name)
+		}
+	}
 }
 
 // answer checks that r is a documented response of route.

@@ -187,14 +187,27 @@ function forget() {
 
 const retryTime = 3000; // ms
 
+// stream has the frames while the page is looked at. A browser opens six connections to a server, and each stream
+// keeps one: with a stream in six hidden tabs, no further tab would load, and no button would do anything.
+let stream = null;
+
+function leave() {
+  if (stream) stream.close();
+  stream = null;
+}
+
 function follow() {
-  let newest = null;
-  const frames = new EventSource("frames");
+  leave();
+  if (document.hidden) return;
+  let newest = null, another = true;
+  const frames = stream = new EventSource("frames");
   frames.onmessage = (message) => {
     if (newest === null) {
       requestAnimationFrame(() => {
         const data = newest;
         newest = null;
+        if (another) forget();
+        another = false;
         draw(JSON.parse(data));
       });
     }
@@ -205,7 +218,7 @@ function follow() {
     text($("link"), said);
   };
   frames.onopen = () => {
-    forget();
+    another = true;
     link("up", "live");
   };
   frames.onerror = () => {
@@ -230,5 +243,6 @@ document.addEventListener("click", (event) => {
   const button = event.target.closest("[data-press]");
   if (button) press(button);
 });
+document.addEventListener("visibilitychange", () => (document.hidden ? leave() : follow()));
 drawGrid();
 follow();
