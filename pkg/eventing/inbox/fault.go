@@ -26,7 +26,7 @@ const (
 	// aggregate waits, and no attempt is spent.
 	locked
 	// lacking means that the database lacks an object (lacksObject), memory or room on its disk that a
-	// statement of the handler needs, or cannot use its files, while it takes the consumer's own writes. A
+	// statement of the handler needs, or cannot use a file or a page, while it takes the consumer's own writes. A
 	// migration, a grant, a release or an administrator repairs that for all events together. The event's
 	// aggregate waits, and no attempt is spent. If events of maxFailing aggregates fail already, such an
 	// error counts as an outage.
