@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -179,4 +180,36 @@ func TestTheRestOfABodyIsBounded(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Net/http waits for the rest of a body before it sends the first part of a long answer, too. Meanwhile each answer to a
+// stranger keeps its place, and there are 50 for the probes.
+func TestALongAnswerDoesNotWaitForABody(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newService(io.Discard)
+		s.rest.Get("/long", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, strings.Repeat("a", 10_000)) })
+		d := s.startInBubble(t)
+		const unfinished = " HTTP/1.1\r\nHost: test\r\nContent-Length: 20\r\n\r\n0123456789"
+		started := time.Now()
+		long := d.raw(t, "GET /long"+unfinished)
+		for range 50 {
+			d.raw(t, "GET /metrics"+unfinished)
+		}
+		if got := long.status(t); got != 200 {
+			t.Errorf("status %d, want 200", got)
+		}
+		if took := time.Since(started); took > time.Second {
+			t.Errorf("the answer came after %s, want a second at most", took)
+		}
+		synctest.Wait()
+		if got := d.raw(t, "GET /healthz HTTP/1.1\r\nHost: test\r\n\r\n").status(t); got != 200 {
+			t.Errorf("the probe has the status %d", got)
+		}
+		time.Sleep(2 * time.Second) // in fake time: longer than net/http waits before it closes
+		d.drain()
+		if err := <-d.ended; err != nil {
+			t.Errorf("Run: %v", err)
+		}
+	})
 }

@@ -22,10 +22,13 @@ func TestWrongVariablesAreNamed(t *testing.T) {
 		{"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "://collector"},
 		{"OTEL_EXPORTER_OTLP_HEADERS", "api-key"},
 		{"OTEL_EXPORTER_OTLP_METRICS_HEADERS", "api-key=%zz"},
+		{"OTEL_EXPORTER_OTLP_HEADERS", "=of no key"},
+		{"OTEL_EXPORTER_OTLP_HEADERS", "api key=a"},
 		{"OTEL_EXPORTER_OTLP_TIMEOUT", "10s"},
-		{"OTEL_EXPORTER_OTLP_TRACES_TIMEOUT", "0"},
+		{"OTEL_EXPORTER_OTLP_TRACES_TIMEOUT", "-1"},
 		{"OTEL_BSP_MAX_QUEUE_SIZE", "2048 "},
 		{"OTEL_EXPORTER_OTLP_COMPRESSION", "zstd"},
+		{"OTEL_EXPORTER_OTLP_COMPRESSION", "GZIP"},
 		{"OTEL_EXPORTER_OTLP_INSECURE", "yes"},
 		{"OTEL_EXPORTER_OTLP_CERTIFICATE", "/none/ca.pem"},
 		{"OTEL_EXPORTER_OTLP_METRICS_CLIENT_KEY", "/none/key.pem"},
@@ -61,7 +64,7 @@ func TestWrongVariablesAreNamed(t *testing.T) {
 	}
 }
 
-// TestRightVariablesAreTaken has the values that the specification allows.
+// TestRightVariablesAreTaken has the values that the specification allows, and others with which OpenTelemetry exports.
 func TestRightVariablesAreTaken(t *testing.T) {
 	for _, tc := range []struct{ name, value string }{
 		{endpoint, "https://collector:4317"},
@@ -69,6 +72,17 @@ func TestRightVariablesAreTaken(t *testing.T) {
 		{endpoint, "collector:4317"},
 		{endpoint, "dns:///collector:4317"},
 		{endpoint, "unix:///run/collector.sock"},
+		{endpoint, "unix-abstract:collector"},
+		{endpoint, "passthrough:///127.0.0.1:4317"},
+		{endpoint, "//127.0.0.1:4317"},
+		{endpoint, "http://[::1]:4317"},
+		{endpoint, "collector.example.com"},
+		{endpoint, " http://collector:4317\n"},
+		{"OTEL_EXPORTER_OTLP_HEADERS", "api-key=a,"},
+		{"OTEL_EXPORTER_OTLP_TRACES_TIMEOUT", "0"},
+		{"OTEL_EXPORTER_OTLP_METRICS_TIMEOUT", " 500 "},
+		{"OTEL_EXPORTER_OTLP_COMPRESSION", "gzip\n"},
+		{"OTEL_EXPORTER_OTLP_CERTIFICATE", " "},
 		{"OTEL_EXPORTER_OTLP_HEADERS", "api-key=a%20b, other="},
 		{"OTEL_EXPORTER_OTLP_TIMEOUT", "500"},
 		{"OTEL_EXPORTER_OTLP_COMPRESSION", "gzip"},
@@ -77,6 +91,7 @@ func TestRightVariablesAreTaken(t *testing.T) {
 		{"OTEL_BSP_EXPORT_TIMEOUT", "0"},
 		{"OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT", "-1"},
 		{"OTEL_TRACES_SAMPLER", "ParentBased_Always_On"},
+		{"OTEL_TRACES_SAMPLER", " always_off "},
 		{"OTEL_TRACES_SAMPLER_ARG", "0.01"},
 		{"OTEL_TRACES_SAMPLER_ARG", "of another sampler"},
 		{"OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE", "Delta"},
@@ -96,5 +111,13 @@ func TestRightVariablesAreTaken(t *testing.T) {
 
 // A variable that no exporter reads is not checked.
 func TestVariablesOfNoExporterAreNotRead(t *testing.T) {
-	setup(t, map[string]string{"OTEL_BSP_MAX_QUEUE_SIZE": "-1", "OTEL_EXPORTER_OTLP_COMPRESSION": "zstd"})()
+	for name, env := range map[string]map[string]string{
+		"none": {"OTEL_BSP_MAX_QUEUE_SIZE": "-1", "OTEL_EXPORTER_OTLP_COMPRESSION": "zstd"},
+		"metrics alone": {
+			endpoint: "http://COLLECTOR", "OTEL_TRACES_EXPORTER": "none",
+			"OTEL_BSP_MAX_QUEUE_SIZE": "-1", "OTEL_EXPORTER_OTLP_TRACES_TIMEOUT": "10s",
+		},
+	} {
+		t.Run(name, func(t *testing.T) { setup(t, env)() })
+	}
 }

@@ -147,7 +147,7 @@ func pushes(signal string) (bool, error) {
 		exporters != "" && !strings.Contains(exporters, "otlp"):
 		return false, nil
 	}
-	if err := checkEnvironment(); err != nil {
+	if err := checkEnvironment(signal); err != nil {
 		return false, err
 	}
 	for _, name := range []string{ofSignal + "_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"} {

@@ -1,6 +1,6 @@
 // The two services as typed clients. The types are generated from the OpenAPI documents by
 // `make clients`: a path, parameter or field that a service does not have does not compile.
-import createClient, { type Client as AnyClient, type FetchOptions, type FetchResponse, type Middleware } from "openapi-fetch";
+import createClient, { type Client as AnyClient, type FetchOptions, type FetchResponse, type Middleware, type ParseAs } from "openapi-fetch";
 import type { components as CatalogComponents, paths as CatalogPaths } from "./catalog.js";
 import type { components as VideoComponents, paths as VideoPaths } from "./video.js";
 
@@ -24,13 +24,14 @@ type Operation<Item, M extends Method> = Item extends Record<M, infer O extends 
 type Arguments<Init> = {} extends Init ? [init?: Init] : [init: Init];
 
 /**
- * The calls of one method. The type of init follows from the path alone. The types of openapi-fetch infer it from the
- * argument, and so take a misspelt parameter or field next to a right one.
+ * The calls of one method. The type of init follows from the path alone, but for parseAs, of which the type of the data
+ * depends. The types of openapi-fetch infer all of it from the argument, and so take a misspelt parameter or field next
+ * to a right one.
  */
-type Call<Paths, M extends Method> = <P extends Having<Paths, M>>(
+type Call<Paths, M extends Method> = <P extends Having<Paths, M>, As extends ParseAs = "json">(
   path: P,
-  ...init: Arguments<FetchOptions<Operation<Paths[P], M>>>
-) => Promise<FetchResponse<Operation<Paths[P], M>, {}, `${string}/${string}`>>;
+  ...init: Arguments<FetchOptions<Operation<Paths[P], M>> & { parseAs?: As }>
+) => Promise<FetchResponse<Operation<Paths[P], M>, { parseAs: As }, `${string}/${string}`>>;
 
 /** A client of one service. */
 type Client<Paths extends {}> = { [M in Method as Uppercase<M>]: Call<Paths, M> } & Pick<AnyClient<Paths>, "use" | "eject">;

@@ -44,3 +44,10 @@ export async function values(): Promise<void> {
 export function said(error: unknown): [number | undefined, string | undefined] {
   return error instanceof Refused ? [error.problem.version, error.problem.deleted_at] : [undefined, undefined];
 }
+
+// The type of the data follows parseAs.
+export async function unparsed(): Promise<string | undefined> {
+  // @ts-expect-error: the data is text
+  (await catalog.GET("/v1/videos", { parseAs: "text" })).data?.videos;
+  return (await catalog.GET("/v1/videos", { parseAs: "text" })).data;
+}

@@ -11,8 +11,10 @@ const (
 	// worksTime is the age from which a stream works that has brought no message yet.
 	worksTime = 2 * time.Second
 	// awayTime is a duration. If no stream has worked for longer, the broker counts as away (isAway). The
-	// broker, the client or widen may end a stream at any time. While the broker is there, the client opens
-	// the next stream after a pause of up to ten seconds.
+	// broker, the client or widen may end a stream at any time. The client opens the next stream after a pause,
+	// which is a second at most if the stream before has brought a message. With each further stream that ends
+	// without a message, the longest pause doubles, up to 30 s. After a stream of 30 s or more there is no pause.
+	// In a pause that is longer than awayTime the broker counts as away, because nothing is received.
 	awayTime = 20 * time.Second
 	// lookAtStreamsEvery is how often a consumer looks whether a stream works, and sayAwayEvery is how
 	// often its log says that none does.
