@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/http"
 	"sync"
+	"time"
 )
 
 // maxIdle bounds the connections that have no request under way: those that are idle, and those whose next request has not
@@ -13,21 +14,28 @@ import (
 // so its front ends need no more than 1,000 connections.
 const maxIdle = 2000
 
+// firstTime is how long a new connection may be without a request before it counts as silent. If many clients connect at
+// once, their first requests are on the way for that long.
+const firstTime = time.Second
+
 // idle has the connections without a request under way.
 type idle struct {
 	mu sync.Mutex
 	// unused have had no request yet, and used are the others, the oldest first.
-	unused, used *list.List // of net.Conn
-	at           map[net.Conn]place
+	unused, used *list.List // of *quiet
+	at           map[net.Conn]*quiet
 }
 
-// place is the place of a connection in one of the lists.
-type place struct {
-	in *list.List
-	at *list.Element
+// quiet is a connection in one of the lists, since a time.
+type quiet struct {
+	net.Conn
+
+	in    *list.List
+	at    *list.Element
+	since time.Time
 }
 
-func newIdle() *idle { return &idle{unused: list.New(), used: list.New(), at: map[net.Conn]place{}} }
+func newIdle() *idle { return &idle{unused: list.New(), used: list.New(), at: map[net.Conn]*quiet{}} }
 
 // state is the ConnState of [http.Server]. A new connection is never refused, so that strangers cannot keep callers out. If
 // there are more than maxIdle connections without a request, state closes one of them.
@@ -37,17 +45,23 @@ func (i *idle) state(c net.Conn, now http.ConnState) {
 	i.remove(c)
 	switch now {
 	case http.StateNew:
-		i.at[c] = place{i.unused, i.unused.PushBack(c)}
+		i.add(c, i.unused)
 	case http.StateIdle:
-		i.at[c] = place{i.used, i.used.PushBack(c)}
+		i.add(c, i.used)
 	case http.StateActive, http.StateHijacked, http.StateClosed:
 		return
 	}
 	if len(i.at) > maxIdle {
 		oldest := i.oldest()
-		i.remove(oldest)
+		i.remove(oldest.Conn)
 		_ = oldest.Close() // fails only if the client has hung up already
 	}
+}
+
+func (i *idle) add(c net.Conn, to *list.List) {
+	q := &quiet{Conn: c, in: to, since: time.Now()}
+	q.at = to.PushBack(q)
+	i.at[c] = q
 }
 
 func (i *idle) remove(c net.Conn) {
@@ -57,13 +71,17 @@ func (i *idle) remove(c net.Conn) {
 	}
 }
 
-// oldest returns the connection that was used the longest time ago. Its client may find it closed, as after idleTimeout, and
-// opens another one. Without such a connection, oldest returns the oldest that was not used. Its request may be on its way, if
-// many clients connect at once.
-func (i *idle) oldest() net.Conn {
-	from := i.used
-	if from.Len() == 0 {
-		from = i.unused
+// oldest returns the connection to close: the oldest silent one. So a stranger who opens fewer than maxIdle connections in
+// firstTime takes none away from callers. If none is silent, it is the one that was used the longest time ago. Its client may
+// find it closed, as after idleTimeout, and opens another one. Without such a connection it is the oldest new one, whose
+// request may be on its way.
+func (i *idle) oldest() *quiet {
+	unused, used := i.unused.Front(), i.used.Front()
+	switch {
+	case used == nil:
+		return unused.Value.(*quiet)
+	case unused != nil && time.Since(unused.Value.(*quiet).since) > firstTime:
+		return unused.Value.(*quiet)
 	}
-	return from.Front().Value.(net.Conn)
+	return used.Value.(*quiet)
 }
