@@ -21,7 +21,8 @@ const firstTime = time.Second
 // idle has the connections without a request under way.
 type idle struct {
 	mu sync.Mutex
-	// unused have had no request yet, and used are the others, the oldest first.
+	// unused have had no request yet, and used are the others, the oldest first. A connection of HTTP/2 is in used from its
+	// settings on, because net/http reports it as idle then.
 	unused, used *list.List // of *quiet
 	at           map[net.Conn]*quiet
 }
@@ -71,8 +72,8 @@ func (i *idle) remove(c net.Conn) {
 	}
 }
 
-// oldest returns the connection to close: the oldest silent one. So a stranger who opens fewer than maxIdle connections in
-// firstTime takes none away from callers. If none is silent, it is the one that was used the longest time ago. Its client may
+// oldest returns the connection to close: the oldest silent one. So a stranger who opens fewer than maxIdle connections of
+// HTTP/1 in firstTime takes none away from callers. If none is silent, it is the one that was used the longest time ago. Its client may
 // find it closed, as after idleTimeout, and opens another one. Without such a connection it is the oldest new one, whose
 // request may be on its way.
 func (i *idle) oldest() *quiet {

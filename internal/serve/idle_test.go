@@ -130,7 +130,7 @@ func TestIdleConnectionsAreBounded(t *testing.T) {
 	}
 }
 
-// A stranger opens more and more connections that say nothing. They take the places of each other, and none of a caller.
+// A stranger opens more and more connections over HTTP/1 that say nothing. They take the places of each other, and none of a caller.
 func TestSilentConnectionsTakeNoneOfACaller(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
