@@ -11,6 +11,16 @@ import (
 // lateKey is the context key that marks a connection that was accepted while draining.
 type lateKey struct{}
 
+// watch lets the drain know the connections of server, next to what server does with them already.
+func (s *Server) watch(server *http.Server) {
+	state, connContext := server.ConnState, server.ConnContext
+	server.ConnState = func(c net.Conn, now http.ConnState) {
+		s.unread.state(c, now)
+		state(c, now)
+	}
+	server.ConnContext = func(ctx context.Context, c net.Conn) context.Context { return s.connContext(connContext(ctx, c), c) }
+}
+
 // connContext is the ConnContext of [http.Server].
 func (s *Server) connContext(ctx context.Context, c net.Conn) context.Context {
 	if s.health.draining.Load() {

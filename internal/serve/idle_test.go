@@ -130,32 +130,48 @@ func TestIdleConnectionsAreBounded(t *testing.T) {
 	}
 }
 
-// A stranger opens more and more connections over HTTP/1 that say nothing. They take the places of each other, and none of a caller.
+// A stranger opens more and more connections that say nothing. They take the places of each other, and none of a caller.
 func TestSilentConnectionsTakeNoneOfACaller(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s := newService(io.Discard)
-		s.rest.Get("/hello", func(http.ResponseWriter, *http.Request) {})
-		d := s.smallBuffers(t)
-		mine := d.raw(t, hello)
-		if mine.status(t) != 200 {
-			t.Error("the first request failed")
-		}
-		for range 10 {
-			for range 1000 {
-				d.raw(t, "")
-			}
-			time.Sleep(2 * time.Second) // in fake time
-		}
-		mine.send(t, hello)
-		if mine.status(t) != 200 {
-			t.Error("a request after 10,000 silent connections failed")
-		}
-		d.drain()
-		if err := <-d.ended; err != nil {
-			t.Errorf("Run: %v", err)
-		}
-	})
+	for name, text := range map[string]string{
+		"HTTP/1": "",
+		"HTTP/2": http2.ClientPreface + "\x00\x00\x00\x04\x00\x00\x00\x00\x00",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				s := newService(io.Discard)
+				s.rest.Get("/hello", func(http.ResponseWriter, *http.Request) {})
+				d := s.smallBuffers(t)
+				mine, theirs := d.raw(t, hello), d.unreading(t)
+				if mine.status(t) != 200 {
+					t.Error("the first request failed")
+				}
+				theirs.send(t, "/hello")
+				if answered, _ := theirs.read(t, 1); answered != 1 {
+					t.Error("the first request over HTTP/2 failed")
+				}
+				for range 10 {
+					for range 1000 {
+						d.raw(t, text)
+					}
+					time.Sleep(2 * time.Second) // in fake time
+				}
+				mine.send(t, hello)
+				if mine.status(t) != 200 {
+					t.Error("a request after 10,000 silent connections failed")
+				}
+				theirs.send(t, "/hello")
+				if answered, _ := theirs.read(t, 1); answered != 1 {
+					t.Error("a request over HTTP/2 after them failed")
+				}
+				d.drain()
+				if err := <-d.ended; err != nil {
+					t.Errorf("Run: %v", err)
+				}
+			})
+		})
+	}
 }
 
 // An answer that needs no body does not wait for a slow one, whose headers would stay in memory.

@@ -169,11 +169,7 @@ func (s *Server) serve(ctx context.Context, lis net.Listener) error {
 	ending, end := context.WithCancel(context.WithoutCancel(ctx))
 	defer end()
 	server := s.httpServer(s.handler(ending))
-	bounds := server.ConnState
-	server.ConnContext, server.ConnState = s.connContext, func(c net.Conn, now http.ConnState) {
-		s.unread.state(c, now)
-		bounds(c, now)
-	}
+	s.watch(server)
 	defer func() { _ = server.Close() }()
 	served, accepted := make(chan error, 1), make(chan struct{})
 	go func() {
@@ -204,9 +200,8 @@ func (s *Server) httpServer(handler http.Handler) *http.Server {
 	var protocols http.Protocols
 	protocols.SetHTTP1(true)
 	protocols.SetUnencryptedHTTP2(true)
-	return &http.Server{
+	server := &http.Server{
 		Handler:           boundRest(handler),
-		ConnState:         newIdle().state,
 		Protocols:         &protocols,
 		ReadHeaderTimeout: readHeaderTimeout,
 		ReadTimeout:       readTimeout,
@@ -215,6 +210,8 @@ func (s *Server) httpServer(handler http.Handler) *http.Server {
 		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: maxStreams, MaxReadFrameSize: maxFrameBytes},
 		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelWarn),
 	}
+	newIdle().bound(server)
+	return server
 }
 
 // handler passes each request to gRPC or REST by its content type. ending is cancelled when
