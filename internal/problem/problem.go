@@ -5,7 +5,8 @@
 // database becomes UNAVAILABLE, and a deadline becomes DEADLINE_EXCEEDED. An unclassified error
 // becomes INTERNAL with a generic text. Its cause is logged and never shown. [Write] renders an
 // Error as an RFC 9457 problem document. [Error.GRPCStatus] renders it as a google.rpc.Status
-// with ErrorInfo, BadRequest and RetryInfo.
+// with ErrorInfo, BadRequest and RetryInfo. An error that is not the client's fault also names the trace
+// of its request.
 //
 // A client programs against the reason (UPPER_SNAKE, stable) and the field names. Titles and
 // details are for people, so they may change.

@@ -1,6 +1,7 @@
 package problem
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"log/slog"
@@ -10,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/protoadapt"
@@ -57,7 +59,20 @@ func (e *Error) document(r *http.Request) map[string]any {
 	doc["detail"] = e.Detail
 	doc["instance"] = instance(r)
 	doc["errors"] = append([]Field{}, e.Fields...) // a list without elements is [], not null
+	if id := e.traceID(r.Context()); id != "" {
+		doc["trace_id"] = id
+	}
 	return doc
+}
+
+// traceID returns the trace of the request, for an error that has a log line in this trace. With it an operator finds the
+// line that a client's report is about. Other errors say themselves how to correct the request.
+func (e *Error) traceID(ctx context.Context) string {
+	span := trace.SpanContextFromContext(ctx)
+	if !span.HasTraceID() || e.Code != CodeInternal && e.Code != CodeUnavailable && e.Code != CodeTimeout {
+		return ""
+	}
+	return span.TraceID().String()
 }
 
 // instance returns the path of the request. It cuts a very long path, because an answer must not
@@ -77,7 +92,11 @@ const domain = "lockstep"
 
 // GRPCStatus renders the error for gRPC. gRPC also finds this method by itself, so it is enough
 // to return an *Error from a handler.
-func (e *Error) GRPCStatus() *status.Status {
+func (e *Error) GRPCStatus() *status.Status { return e.StatusIn(context.Background()) }
+
+// StatusIn is GRPCStatus for an answer to the call of ctx. An error that is not the client's fault also has a RequestInfo. Its
+// request_id is the call's trace.
+func (e *Error) StatusIn(ctx context.Context) *status.Status {
 	details := []protoadapt.MessageV1{
 		&errdetails.ErrorInfo{Domain: domain, Reason: e.reason(), Metadata: e.metadata()},
 	}
@@ -86,6 +105,9 @@ func (e *Error) GRPCStatus() *status.Status {
 	}
 	if e.RetryAfter > 0 {
 		details = append(details, &errdetails.RetryInfo{RetryDelay: durationpb.New(e.RetryAfter)})
+	}
+	if id := e.traceID(ctx); id != "" {
+		details = append(details, &errdetails.RequestInfo{RequestId: id})
 	}
 	bare := status.New(e.Code.rendering().grpc, e.Detail)
 	full, err := bare.WithDetails(details...)

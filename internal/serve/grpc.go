@@ -197,7 +197,7 @@ func (g *GRPC) rendered(ctx context.Context, method string, err error) error {
 	if p.RetryAfter > 0 {
 		_ = grpc.SetTrailer(ctx, metadata.Pairs(pushback, pushbackOf(ctx, p.RetryAfter))) // fails only outside of a call
 	}
-	return p.GRPCStatus().Err()
+	return p.StatusIn(ctx).Err()
 }
 
 // logCall writes the log line of a call. method is an existing method or "unknown". Calls to gRPC's

@@ -14,7 +14,8 @@
 //
 //	ctx = metadata.AppendToOutgoingContext(ctx, "idempotency-key", key)
 //
-// An error is a gRPC status. [Reason] returns its reason, which is stable; docs/grpc.md lists the reasons.
+// An error is a gRPC status. [Reason] returns its reason, which is stable; docs/grpc.md lists the reasons. [TraceID] returns
+// what a report about an error should name.
 package client
 
 import (

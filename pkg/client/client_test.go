@@ -69,6 +69,27 @@ func TestReason(t *testing.T) {
 	}
 }
 
+func TestTraceID(t *testing.T) {
+	t.Parallel()
+	failed, err := status.New(codes.Internal, "boom").WithDetails(&errdetails.ErrorInfo{Domain: "lockstep"}, &errdetails.RequestInfo{RequestId: "4bf9"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct {
+		err  error
+		want string
+	}{
+		{fmt.Errorf("update: %w", failed.Err()), "4bf9"},
+		{status.Error(codes.Unavailable, "no connection"), ""},
+		{io.EOF, ""},
+		{nil, ""},
+	} {
+		if got := client.TraceID(tc.err); got != tc.want {
+			t.Errorf("%v: %q, want %q", tc.err, got, tc.want)
+		}
+	}
+}
+
 func TestAForeignTokenIsNotKept(t *testing.T) {
 	t.Parallel()
 	c, err := client.New(client.Options{Video: "localhost:1", Catalog: "localhost:1"})

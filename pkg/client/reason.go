@@ -11,14 +11,26 @@ const domain = "lockstep"
 // Reason returns the reason of an error that a call has returned, such as VERSION_MISMATCH. It is empty
 // for an error without a reason, such as one of the connection.
 func Reason(err error) string {
-	st, ok := status.FromError(err)
-	if !ok {
-		return ""
-	}
-	for _, detail := range st.Details() {
+	for _, detail := range details(err) {
 		if info, ok := detail.(*errdetails.ErrorInfo); ok && info.GetDomain() == domain {
 			return info.GetReason()
 		}
 	}
 	return ""
+}
+
+// TraceID returns the trace of the call that has returned err, for a report to those who operate the services: it is in the
+// log line of the error. It is empty if the error is the caller's fault, or has not come from a service.
+func TraceID(err error) string {
+	for _, detail := range details(err) {
+		if info, ok := detail.(*errdetails.RequestInfo); ok {
+			return info.GetRequestId()
+		}
+	}
+	return ""
+}
+
+func details(err error) []any {
+	st, _ := status.FromError(err) // of another error, it has none
+	return st.Details()
 }

@@ -72,7 +72,8 @@ export type Problem = CatalogProblems["Problem"] &
 export class Refused extends Error {
   readonly problem: Problem;
   constructor(problem: Problem) {
-    super(`${problem.status} ${problem.reason}: ${problem.detail}`);
+    const trace = problem.trace_id === undefined ? "" : ` (trace ${problem.trace_id})`;
+    super(`${problem.status} ${problem.reason}: ${problem.detail}${trace}`);
     this.problem = problem;
   }
 }

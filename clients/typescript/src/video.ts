@@ -294,6 +294,8 @@ export interface components {
             reason: string;
             detail: string;
             instance: string;
+            /** @description The trace of the request, if its status is 500 or above. Name it in a report: operators find the log line by it. */
+            trace_id?: string;
             errors: {
                 field: string;
                 detail: string;
