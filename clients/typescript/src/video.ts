@@ -96,7 +96,7 @@ export interface paths {
          * This document
          * @description The document that describes this service, for generators of clients.
          */
-        get: operations["openAPI"];
+        get: operations["getOpenAPI"];
         put?: never;
         post?: never;
         delete?: never;
@@ -704,7 +704,7 @@ export interface operations {
             default: components["responses"]["Problem"];
         };
     };
-    openAPI: {
+    getOpenAPI: {
         parameters: {
             query?: never;
             header?: never;
