@@ -69,13 +69,14 @@ BEGIN
   FOR s IN
     SELECT seq.oid::regclass AS sequence, owner.oid::regclass AS owner, a.attname AS name
       FROM pg_class seq
-      JOIN pg_depend d ON d.classid = 'pg_class'::regclass AND d.objid = seq.oid AND d.refclassid = 'pg_class'::regclass AND d.deptype IN ('a', 'i')
+      JOIN pg_depend d ON d.classid = 'pg_class'::regclass AND d.objid = seq.oid
+                      AND d.refclassid = 'pg_class'::regclass AND d.deptype IN ('a', 'i')
       JOIN pg_class owner ON owner.oid = d.refobjid
       JOIN pg_attribute a ON a.attrelid = d.refobjid AND a.attnum = d.refobjsubid
      WHERE seq.relkind = 'S' AND seq.relnamespace = current_schema()::regnamespace
   LOOP
-    EXECUTE format('SELECT setval(%1$L, newest) FROM (SELECT max(%2$I) AS newest FROM %3$s) AS t WHERE newest > coalesce(pg_sequence_last_value(%1$L), 0)',
-                   s.sequence, s.name, s.owner);
+    EXECUTE format('SELECT setval(%1$L, newest) FROM (SELECT max(%2$I) AS newest FROM %3$s) AS t
+                     WHERE newest > coalesce(pg_sequence_last_value(%1$L), 0)', s.sequence, s.name, s.owner);
   END LOOP;
 END
 $$`)
