@@ -60,8 +60,9 @@ RACE ?=
 # threads can report. Those of a test have ended by then.
 export GORACE ?= atexit_sleep_ms=10
 
-# The oldest and the newest supported Postgres, as versions of a package of npm: .ci/postgres.
-POSTGRES ?= 15.18.0-beta.17 18.4.0-beta.17
+# The oldest and the newest supported Postgres, and between them the one of the Terraform module, as versions of a
+# package of npm: .ci/postgres.
+POSTGRES ?= 15.18.0-beta.17 17.10.0-beta.17 18.4.0-beta.17
 
 # The packages that the targets for tests test; empty: all of the module.
 PKG ?=
@@ -123,7 +124,7 @@ $(CLIENT)/.installed: clients/typescript/package-lock.json
 	@touch $@
 
 # Only the server of the tests differs from one version to the next.
-test-postgres: ## Run the tests of the pair on the oldest and the newest supported Postgres (POSTGRES=18.4.0-beta.17 PKG=./pkg/...; needs npm)
+test-postgres: ## Run the tests of the pair on the oldest and the newest supported Postgres, and on Terraform's (POSTGRES=18.4.0-beta.17 PKG=./pkg/...; needs npm)
 	@for version in $(POSTGRES); do \
 		bin=$$(.ci/postgres $$version) && echo "==> Postgres $$version" && \
 		env -u TEST_DATABASE_URL PATH="$$bin:$$PATH" $(MAKE) --no-print-directory test ARGS='-count=1 $(ARGS)' || exit 1; done

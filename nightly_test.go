@@ -66,3 +66,32 @@ func TestNightlyGoesOnAfterAFailure(t *testing.T) {
 		}
 	}
 }
+
+// The night's tests run on each major version of Postgres that the repository deploys or starts. The planner differs
+// from version to version, also where the oldest and the newest agree.
+func TestNightlyHasEachPostgresThatIsUsed(t *testing.T) {
+	t.Parallel()
+	find := func(file, pattern string) []string {
+		t.Helper()
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		found := regexp.MustCompile(pattern).FindSubmatch(text)
+		if found == nil {
+			t.Fatalf("%s has no %s", file, pattern)
+		}
+		return strings.Fields(string(found[1]))
+	}
+	tested := find("Makefile", `(?m)^POSTGRES \?= (.*)$`)
+	for file, pattern := range map[string]string{
+		"deploy/terraform/database.tf":        `database_version\s*= "POSTGRES_(\d+)"`,
+		"docker-compose.yml":                  `image: postgres:(\d+)`,
+		"internal/local/postgres/download.go": `downloaded\s*= embeddedpostgres.V(\d+)`,
+	} {
+		used := find(file, pattern)[0]
+		if !slices.ContainsFunc(tested, func(version string) bool { return strings.HasPrefix(version, used+".") }) {
+			t.Errorf("%s has Postgres %s, and the tests run on %v", file, used, tested)
+		}
+	}
+}

@@ -86,6 +86,29 @@ func TestAPageOfIncompleteVideosReadsNoMore(t *testing.T) {
 	}
 }
 
+// Without statistics, as after pg_upgrade, a count of the incomplete videos does not read all videos.
+func TestACountOfIncompleteVideosNeedsNoStatistics(t *testing.T) {
+	t.Parallel()
+	f := setUp(t)
+	if _, err := f.admin.Exec(t.Context(), `ALTER TABLE catalog.video_projection SET (autovacuum_enabled = off)`); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.admin.Exec(t.Context(), `
+		INSERT INTO catalog.video_projection (video_id, uploader_id, title, version, created_at, updated_at, incomplete)
+		SELECT (lpad(to_hex(n), 8, '0') || '-0000-7000-8000-000000000000')::uuid, gen_random_uuid(), 't', 1, now(), now(), n = 20000
+		  FROM generate_series(1, 20000) n`); err != nil {
+		t.Fatal(err)
+	}
+	var last pgtest.Statement
+	db := last.Of(t, f.pool)
+	if n, err := (videos{db: db}).CountIncomplete(t.Context(), 100); err != nil || n != 1 {
+		t.Fatalf("%d incomplete videos, %v", n, err)
+	}
+	if read := last.Pages(t, db); read > 10 {
+		t.Errorf("1 incomplete video of 20,000 was counted in %d pages", read)
+	}
+}
+
 // After five executions Postgres may keep one plan for all arguments. For a search that would be a read of all
 // titles, because the plan would have to do for texts that the trigram index cannot find.
 func TestSearchesAreEachPlanned(t *testing.T) {

@@ -76,7 +76,7 @@ func engagementStatements(table string) *tableSQL {
 			   WHERE incomplete AND revision < $1 AND (user_id, video_id) > ($2::uuid, $3::uuid)
 			   ORDER BY user_id, video_id LIMIT $4)
 			SELECT concat(user_id, ':', video_id) FROM next WHERE user_id = (SELECT user_id FROM next ORDER BY user_id LIMIT 1) ORDER BY video_id`,
-		countIncomplete: countIncompleteSQL(table),
+		countIncomplete: countIncompleteSQL(table, "user_id, video_id"),
 	}
 }
 

@@ -81,8 +81,10 @@ func upsertSQL(table, key, columns, types string) string {
 
 var columnName = regexp.MustCompile(`\w+`)
 
-func countIncompleteSQL(table string) string {
-	return `SELECT count(*) FROM (SELECT FROM ` + table + ` WHERE incomplete LIMIT $1) AS rows_found`
+// countIncompleteSQL has the order of the partial index. Without statistics Postgres expects that every other row is
+// incomplete, and without an order it would read the whole table for the first of them.
+func countIncompleteSQL(table, key string) string {
+	return `SELECT count(*) FROM (SELECT FROM ` + table + ` WHERE incomplete ORDER BY ` + key + ` LIMIT $1) AS rows_found`
 }
 
 // upsert runs sql, which is a statement of upsertSQL, with the columns of the rows after steps.

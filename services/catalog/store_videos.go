@@ -80,7 +80,7 @@ func videoStatements(table string) *tableSQL {
 		incomplete: `
 			SELECT video_id::text FROM ` + table + `
 			 WHERE incomplete AND revision < $1 AND video_id > $2::uuid ORDER BY ` + table + `.video_id LIMIT $3`,
-		countIncomplete: countIncompleteSQL(table),
+		countIncomplete: countIncompleteSQL(table, "video_id"),
 	}
 }
 

@@ -51,8 +51,8 @@ type Schema struct {
 	// and its waits for locks have time limits. These settings apply in all databases of the server, because
 	// a role belongs to all of them. The role of an existing service has to keep its own settings. So it is
 	// not Role, but a member of Role: see "A service that has tables already" in the package doc. The first
-	// Up needs the right to create roles (CREATEROLE). A later Up needs that right if a release has another
-	// setting for the role.
+	// Up needs the right to create roles (CREATEROLE). A later Up needs that right if the role lacks a setting,
+	// because a release has another one, or because the schema came from another server.
 	Role string
 	// RequestRole is the role of requests, if rows belong to tenants. See pkg/eventing/tenant. If
 	// it is empty, every statement runs as Role. A schema has a request role from its first
@@ -70,11 +70,12 @@ type Schema struct {
 // Up brings the schema in the database at adminURL to its newest version. It connects as the
 // schema's owner or an administrator. Each migration is a transaction of its own, unless it says
 // otherwise. Up is idempotent, and safe to run from several processes at once, because they take
-// turns behind an advisory lock. Up also extends the file of a restored outbox to the size that it
-// was created with. Up returns [ErrSettings] in a database of another encoding than UTF8. Up returns
-// [ErrReplaced], and applies nothing, if a migration's number was applied as another file. Up returns
-// [ErrRebuild] if it would apply a migration while there is a rebuild, and no rebuild begins while
-// Up runs. Only ctx bounds Up, because an index on a large table takes minutes.
+// turns behind an advisory lock. Up also repairs a schema that came from another server: it extends the file of
+// the outbox to the size that it was created with, gives Role the settings that it lacks, makes it a member
+// of RequestRole, and moves sequences that are behind their tables. Up returns [ErrSettings] in a database
+// of another encoding than UTF8. Up returns [ErrReplaced], and applies nothing, if a migration's number was
+// applied as another file. Up returns [ErrRebuild] if it would apply a migration while there is a rebuild,
+// and no rebuild begins while Up runs. Only ctx bounds Up, because an index on a large table takes minutes.
 func (s Schema) Up(ctx context.Context, adminURL string, log *slog.Logger) error {
 	db, err := s.Open(adminURL)
 	if err != nil {
@@ -92,7 +93,13 @@ func (s Schema) Up(ctx context.Context, adminURL string, log *slog.Logger) error
 		if err := s.refuse(ctx, db, p); err != nil {
 			return err
 		}
+		if err := restoreSequences(ctx, db); err != nil {
+			return err
+		}
 		if err := s.apply(ctx, db, p, log); err != nil {
+			return err
+		}
+		if err := restoreRole(ctx, db); err != nil {
 			return err
 		}
 		return extendOutbox(ctx, db)
@@ -179,8 +186,8 @@ func (s Schema) create(ctx context.Context, db *sql.DB) error {
 	return err
 }
 
-// Check returns [ErrBehind] unless the schema has every migration that this binary carries, [ErrRole]
-// if the sessions of pool do not look into the schema, [ErrSettings] if they have unfit settings, and
+// Check returns [ErrBehind] unless the schema has every migration that this binary carries and the role is a
+// member of the request role, [ErrRole] if the sessions of pool do not look into the schema, [ErrSettings] if they have unfit settings, and
 // [ErrServer] if the schema has a request role and the server has the fault of ErrServer. Further
 // migrations are fine, because during a rollout the schema moves first. pool connects as the
 // service's role.
@@ -191,13 +198,15 @@ func (s Schema) Check(ctx context.Context, pool *pgxpool.Pool) error {
 	}
 	var missing []int64
 	var server int
-	var found bool
+	var found, member bool
 	var settings string
 	table := pgx.Identifier{s.Name, versions}.Sanitize()
 	err = pool.QueryRow(ctx, `
 		SELECT current_setting('server_version_num')::int, `+unfit+`, to_regclass($2) IS NOT DISTINCT FROM $3::regclass,
 		       array(SELECT unnest($1::bigint[]) EXCEPT SELECT version_id FROM `+table+`
-		              WHERE is_applied ORDER BY 1)`, files.numbers(), versions, table).Scan(&server, &settings, &found, &missing)
+		              WHERE is_applied ORDER BY 1),
+		       $4::text = '' OR coalesce(pg_has_role(current_user, to_regrole(quote_ident($4::text)), 'MEMBER'), false)`,
+		files.numbers(), versions, table, s.RequestRole).Scan(&server, &settings, &found, &missing, &member)
 	if err != nil {
 		return fmt.Errorf("read the versions of schema %s: %w", s.Name, err)
 	}
@@ -208,6 +217,8 @@ func (s Schema) Check(ctx context.Context, pool *pgxpool.Pool) error {
 		return settingsError(settings)
 	case len(missing) > 0:
 		return fmt.Errorf("%w: %s lacks the migrations %v", ErrBehind, s.Name, missing)
+	case !member:
+		return fmt.Errorf("%w: %s is no member of %s", ErrBehind, s.Role, s.RequestRole)
 	case !found:
 		return fmt.Errorf("%w (schema %s)", ErrRole, s.Name)
 	}

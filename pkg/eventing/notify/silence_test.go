@@ -65,28 +65,46 @@ func (w *wire) serve() {
 // those after the answer to a LISTEN.
 func (w *wire) answer(client, server net.Conn) {
 	listening := false
-	copyUntil(client, server, func(said []byte) bool {
+	copyUntil(client, server, func(said []byte) []byte {
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		pass := !listening || !w.broken
-		if !listening && bytes.Contains(said, []byte("LISTEN\x00")) {
-			listening = true
-			w.listen++
+		if listening && w.broken {
+			return nil
 		}
-		return pass
+		before, _, found := bytes.Cut(said, []byte(listened))
+		if listening || !found {
+			return said
+		}
+		listening = true
+		w.listen++
+		if !w.broken {
+			return said
+		}
+		// A notification may come with the answer. It is before or behind the last part of the answer.
+		return append(bytes.Clone(before), listened+readyForQuery...)
 	})
 }
 
-// copyUntil copies the data that pass accepts (nil: all), and then closes both
+// The last parts of the server's answer to a LISTEN.
+const (
+	listened      = "LISTEN\x00"
+	readyForQuery = "Z\x00\x00\x00\x05I"
+)
+
+// copyUntil copies the data as pass returns it (nil: all), and then closes both
 // connections.
-func copyUntil(to, from net.Conn, pass func([]byte) bool) {
+func copyUntil(to, from net.Conn, pass func([]byte) []byte) {
 	defer to.Close()
 	defer from.Close()
 	buffer := make([]byte, 64<<10)
 	for {
 		n, err := from.Read(buffer)
-		if n > 0 && (pass == nil || pass(buffer[:n])) {
-			if _, err := to.Write(buffer[:n]); err != nil {
+		data := buffer[:n]
+		if pass != nil {
+			data = pass(data)
+		}
+		if len(data) > 0 {
+			if _, err := to.Write(data); err != nil {
 				return
 			}
 		}

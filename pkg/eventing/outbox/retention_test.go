@@ -21,7 +21,7 @@ func TestRetentionDeletesWhatIsOld(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	go func() { defer close(ended); _ = r.Run(ctx) }()
-	b.eventually(t, 2, `SELECT count(*) FROM outbox`)
+	b.eventually(t, 0, `SELECT count(*) FROM outbox WHERE version = 1`)
 	b.eventually(t, 0, unpublished)
 	cancel()
 	<-ended
