@@ -240,6 +240,22 @@ func TestAForkTouchesNoOtherRepository(t *testing.T) {
 	}
 }
 
+// TestEditsDoNotDependOnTheLocale: in Turkish, a range of letters such as [A-Z] lacks some.
+func TestEditsDoNotDependOnTheLocale(t *testing.T) {
+	t.Setenv("LC_ALL", "tr_TR.UTF-8")
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "text"), []byte("locale\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	step := guide.Step{Text: "sed -i \"s/locale/$LC_ALL/\" text\n"}
+	if err := (guide.Chapter{Steps: []guide.Step{step}}).Edit(t.Context(), dir); err != nil {
+		t.Fatal(err)
+	}
+	if text, err := os.ReadFile(filepath.Join(dir, "text")); err != nil || string(text) != "C\n" {
+		t.Errorf("sed runs in the locale %q, %v", text, err)
+	}
+}
+
 // TestARemovalThatCutsTooMuchIsAnError: go vet looks at the fork before it is called complete.
 func TestARemovalThatCutsTooMuchIsAnError(t *testing.T) {
 	t.Parallel()

@@ -29,7 +29,8 @@ func (c Chapter) Edit(ctx context.Context, root string) error {
 			continue
 		}
 		cmd := exec.CommandContext(ctx, "bash", "-euo", "pipefail", "-c", step.Text)
-		cmd.Dir, cmd.Env = root, repo.Environment()
+		// In some locales, ranges such as [A-Z] of sed lack letters.
+		cmd.Dir, cmd.Env = root, append(repo.Environment(), "LC_ALL=C")
 		if out, err := cmd.CombinedOutput(); err != nil {
 			return fmt.Errorf("%s:%d: %w: %s", Document, step.Line, err, bytes.TrimSpace(out))
 		}

@@ -174,7 +174,16 @@ func writeProgram(tb testing.TB, path, script string) {
 	tb.Helper()
 	syscall.ForkLock.RLock()
 	defer syscall.ForkLock.RUnlock()
-	if err := os.WriteFile(path, []byte(script), 0o755); err != nil {
+	if err := os.WriteFile(path, []byte(script), 0o600); err != nil {
+		tb.Fatal(err)
+	}
+	openToAll(tb, path)
+}
+
+// openToAll lets the user that runs the server of root enter or run path, whatever the umask is.
+func openToAll(tb testing.TB, path string) {
+	tb.Helper()
+	if err := os.Chmod(path, 0o755); err != nil {
 		tb.Fatal(err)
 	}
 }
@@ -183,9 +192,8 @@ func writeProgram(tb testing.TB, path, script string) {
 func TestInitdbSaysWhatFailed(t *testing.T) {
 	t.Parallel()
 	bin := t.TempDir()
-	if err := os.Chmod(filepath.Dir(bin), 0o755); err != nil { // the server of root runs as another user
-		t.Fatal(err)
-	}
+	openToAll(t, filepath.Dir(bin))
+	openToAll(t, bin)
 	script := "#!/bin/sh\necho creating subdirectories\necho no space left >&2\nexit 1\n"
 	writeProgram(t, filepath.Join(bin, "initdb"), script)
 	d, err := newDirectory(false)

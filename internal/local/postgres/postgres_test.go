@@ -35,7 +35,7 @@ func beParent() {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-	fmt.Fprintln(os.Stdout, s.URL(), s.dir.path)
+	fmt.Printf("%s %q\n", s.URL(), s.dir.path) // a path may have spaces
 	<-s.process.Done()
 }
 
@@ -107,7 +107,7 @@ func TestKilledParentLeavesNoServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	var url, dir string
-	_, err = fmt.Fscan(out, &url, &dir)
+	_, err = fmt.Fscanf(out, "%s %q\n", &url, &dir)
 	if kill := parent.Process.Kill(); err != nil || kill != nil {
 		t.Fatal(err, kill)
 	}
@@ -195,7 +195,7 @@ func TestRecoverTriesAgain(t *testing.T) {
 	}
 	installed, address := s.bin, s.URL()
 	s.bin = s.dir.path // for the server's user
-	script := fmt.Sprintf("#!/bin/sh\nif mkdir %[1]s/tried; then exit 1; fi\nexec %[2]s/postgres \"$@\"\n", s.dir.path, installed)
+	script := fmt.Sprintf("#!/bin/sh\nif mkdir '%[1]s/tried'; then exit 1; fi\nexec '%[2]s/postgres' \"$@\"\n", s.dir.path, installed)
 	writeProgram(t, filepath.Join(s.bin, "postgres"), script)
 	if err := s.Recover(t.Context()); err != nil || s.URL() != address {
 		t.Fatalf("Recover = %v, at %s; it was at %s", err, s.URL(), address)

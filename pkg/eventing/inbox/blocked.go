@@ -150,7 +150,7 @@ func (c *Consumer) block(ctx context.Context, d *delivery, why reason, until fun
 // dead-lettered. eventFailed returns d if ctx ended before either was decided.
 func (c *Consumer) eventFailed(ctx context.Context, d *delivery, cause error, class fault) []*delivery {
 	ctx = d.in(ctx)
-	if class == locked || class == lacking || class == timedOut && (c.slow.add(d.key()) || d.firstSilence(cause)) {
+	if class == locked || class == lacking || class == timedOut && (c.slow.add(d.key()) || d.firstLimit()) {
 		return c.putOff(ctx, d, cause, class)
 	}
 	if p, ok := errors.AsType[*panicError](cause); ok {
@@ -210,8 +210,7 @@ func (c *Consumer) hold(ctx context.Context, why string, batch ...*delivery) (do
 //   - Another transaction holds a lock that d needs.
 //   - The database lacks something that d needs.
 //   - Events of several aggregates have met a time limit (maxSlow).
-//   - The transaction of d was silent for the first time (firstSilence). The database may have waited
-//     for the network, and not for d's handler.
+//   - d has met a time limit for the first time (firstLimit).
 func (c *Consumer) putOff(ctx context.Context, d *delivery, cause error, class fault) []*delivery {
 	if d.starts > 0 { // the attempt has ended, and this process lives
 		switch rows, err := c.store.unmarkStarted(ctx, []*delivery{d}); {

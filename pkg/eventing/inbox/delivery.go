@@ -40,10 +40,8 @@ type delivery struct {
 	// putOffs counts how many times the event was put off: its aggregate was blocked for a pause, without a
 	// counted failure. The method putOff has the causes.
 	putOffs int
-	// silent is true if a transaction of this event alone was silent once. Either the server ended it
-	// because no statement came (SQLSTATE 25P03), or the consumer gave it up because no answer came in
-	// time.
-	silent bool
+	// limited is true if a transaction of this event alone has met a time limit.
+	limited bool
 	// breaks counts the transactions of this event alone that have broken their connection in the handler.
 	breaks int
 	// bisections counts the batches that contained the event, failed, and were halved.

@@ -174,15 +174,12 @@
 // A time limit also counts as an outage in two cases. In the first case the smallest write does not
 // succeed in time either. (A database that answers SELECT 1 may not take writes.) In the second
 // case the process did not run meanwhile, because it was stopped or got no CPU. Otherwise the batch
-// is halved until an event is alone. The time limit counts against that event, unless events of
-// three aggregates in a row have met a time limit with no success in between. The same holds for a
-// handler that cannot reach a service of its own (net.Error), and for one that ignores its context and
-// returns after the transaction's time.
-//
-// If the database ends the event's transaction as idle (SQLSTATE 25P03), or does not answer a statement within
-// the transaction's time, either the handler is slow, or the network was interrupted in the middle of the
-// transaction. The first time, the event is tried again and spends no attempt. From the second time on, the
-// handler counts as slow.
+// is halved until an event is alone. The first time limit that the event meets alone spends no attempt, because
+// the database, its network or its disk may have stood still, and work again when the limit has passed. From the
+// second time limit on, each counts against the event, unless events of three aggregates in a row have met a
+// time limit with no success in between. The same holds for a transaction that the database ends as idle
+// (SQLSTATE 25P03), for a handler that cannot reach a service of its own (net.Error), and for one that
+// ignores its context and returns after the transaction's time.
 //
 // Any other error that the handler returns without an SQLSTATE is its event's own failure while the
 // connection to the database works, even an error such as io.EOF. If the connection is closed, too, an

@@ -20,7 +20,7 @@ const (
 	// timedOut means that a time limit or the limit of temporary files has ended the transaction, that the
 	// handler could not reach a service of its own, or that its statements have broken connections (breaks).
 	// The event is at fault, and the failure counts as an attempt. There are two exceptions: events of other
-	// aggregates have timed out, too (maxSlow), or the transaction was silent for the first time (firstSilence).
+	// aggregates have timed out, too (maxSlow), or the event has met no time limit before (firstLimit).
 	timedOut
 	// locked means that another transaction holds a lock that the event needs. The event's
 	// aggregate waits, and no attempt is spent.
@@ -138,23 +138,13 @@ func isOfNetwork(err error) bool {
 		errors.Is(err, pgconn.ErrConnClosed)
 }
 
-// firstSilence reports whether cause is the first silence in a transaction of d: the database ended the
-// transaction as idle, or no answer of the database came in time, and the connection was given up. Both happen
-// if the handler is slow, and also if the network is interrupted. A slow handler is slow at the next try, too.
-func (d *delivery) firstSilence(cause error) bool {
-	if d.silent || !isSilence(cause) {
-		return false
-	}
-	d.silent = true
-	return true
-}
-
-func isSilence(cause error) bool {
-	if pg, ok := errors.AsType[*pgconn.PgError](cause); ok {
-		return pg.Code == idleInTransaction
-	}
-	_, lost := errors.AsType[lostConnectionError](cause)
-	return lost && errors.Is(cause, context.DeadlineExceeded)
+// firstLimit reports whether d, which has just met a time limit alone, has met none before. The database, its network
+// or its disk may have stood still, and work again by now. A slow handler is slow at the next try, too. An event that
+// breaks its connections has had its free tries (maxBreaks).
+func (d *delivery) firstLimit() bool {
+	first := !d.limited && d.breaks < maxBreaks
+	d.limited = true
+	return first
 }
 
 // maxBreaks is a number of broken connections. If transactions of an event alone have broken that many in

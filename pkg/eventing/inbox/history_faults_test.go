@@ -152,7 +152,9 @@ func (h *history) judgeFaults(t *testing.T) {
 			t.Errorf("version %d of %s has another event's id and is not in the dead letters", e.Version, e.Key())
 		}
 	}
-	if n := h.count(t, `SELECT coalesce(sum(attempts), 0) FROM inbox WHERE aggregate_id LIKE $1`, h.name+"-%"); n != 0 {
-		t.Errorf("%d attempts are counted against events", n)
+	rows, _ := h.db.Query(t.Context(), `SELECT row_to_json(i)::text FROM inbox i WHERE attempts > 0 AND aggregate_id LIKE $1`, h.name+"-%")
+	counted, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil || len(counted) > 0 {
+		t.Errorf("attempts are counted against events: %v, %v", counted, err)
 	}
 }

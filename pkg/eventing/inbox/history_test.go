@@ -82,6 +82,11 @@ func newHistoryBench(t *testing.T) *bench {
 		t.Fatal(err)
 	}
 	config.MaxConns = historyWorkers * connsPerHistory
+	// On a starved machine a brownout takes longer than the role's limits, and so do the transactions of
+	// pages. If the database ended a brownout's idle session, the time limits after that would count.
+	for _, limit := range []string{"statement_timeout", "lock_timeout", "idle_in_transaction_session_timeout"} {
+		config.ConnConfig.RuntimeParams[limit] = "0"
+	}
 	if b.db, err = pgxpool.NewWithConfig(t.Context(), config); err != nil {
 		t.Fatal(err)
 	}
