@@ -23,14 +23,16 @@ ARG TARGETARCH
 ARG REVISION=unknown
 # One compilation for all: what the binaries share is most of it.
 RUN --mount=type=cache,target=/cache \
-    GOOS=${TARGETOS} GOARCH=${TARGETARCH} go build -trimpath -ldflags="-s -w -X example.com/lockstep/internal/command.revision=${REVISION}" -o /out/ ./services/video/cmd/video ./services/catalog/cmd/catalog ./cmd/dev
+    GOOS=${TARGETOS} GOARCH=${TARGETARCH} go build -trimpath -ldflags="-s -w -X example.com/lockstep/internal/command.revision=${REVISION}" -o /out/ ./services/video/cmd/video ./services/catalog/cmd/catalog ./cmd/dev && \
+    deploy/licenses.sh /out/licenses ./services/video/cmd/video ./services/catalog/cmd/catalog ./cmd/dev
 
 # Without gRPC's page of traces the binary is a fifth smaller.
 FROM sources AS build-localpubsub
 ARG TARGETOS
 ARG TARGETARCH
 RUN --mount=type=cache,target=/cache \
-    GOOS=${TARGETOS} GOARCH=${TARGETARCH} go -C localpubsub build -tags=grpcnotrace -trimpath -ldflags="-s -w" -o /out/ ./cmd/localpubsub
+    GOOS=${TARGETOS} GOARCH=${TARGETARCH} go -C localpubsub build -tags=grpcnotrace -trimpath -ldflags="-s -w" -o /out/ ./cmd/localpubsub && \
+    cd localpubsub && ../deploy/licenses.sh /out/licenses ./cmd/localpubsub
 
 FROM ${BASE_IMAGE} AS service
 COPY deploy/certificates /etc/lockstep/certificates
@@ -47,6 +49,7 @@ LABEL org.opencontainers.image.version="v0.1.0" \
 FROM service AS video
 LABEL org.opencontainers.image.title="lockstep video" \
       org.opencontainers.image.description="owns videos, and publishes their events"
+COPY --from=build /out/licenses /licenses
 COPY --from=build /out/video /usr/local/bin/video
 HEALTHCHECK --interval=5s --timeout=4s --start-period=30s CMD ["/usr/local/bin/video", "health"]
 ENTRYPOINT ["/usr/local/bin/video"]
@@ -54,6 +57,7 @@ ENTRYPOINT ["/usr/local/bin/video"]
 FROM service AS catalog
 LABEL org.opencontainers.image.title="lockstep catalog" \
       org.opencontainers.image.description="reads videos, as fresh as the reader asks"
+COPY --from=build /out/licenses /licenses
 COPY --from=build /out/catalog /usr/local/bin/catalog
 HEALTHCHECK --interval=5s --timeout=4s --start-period=30s CMD ["/usr/local/bin/catalog", "health"]
 ENTRYPOINT ["/usr/local/bin/catalog"]
@@ -63,6 +67,7 @@ USER 65532:65532
 LABEL org.opencontainers.image.title="lockstep dev" \
       org.opencontainers.image.description="provisions a local Pub/Sub; not for production" \
       org.opencontainers.image.licenses="Apache-2.0"
+COPY --from=build /out/licenses /licenses
 COPY --from=build /out/dev /usr/local/bin/dev
 ENTRYPOINT ["/usr/local/bin/dev"]
 
@@ -74,5 +79,6 @@ LABEL org.opencontainers.image.version="v0.1.0" \
       org.opencontainers.image.title="localpubsub" \
       org.opencontainers.image.description="a local Google Cloud Pub/Sub with faults; not for production" \
       org.opencontainers.image.licenses="Apache-2.0"
+COPY --from=build-localpubsub /out/licenses /licenses
 COPY --from=build-localpubsub /out/localpubsub /usr/local/bin/localpubsub
 ENTRYPOINT ["/usr/local/bin/localpubsub", "--addr", "0.0.0.0:8085"]

@@ -45,8 +45,11 @@ export LOCKSTEP_TF_PLUGINS
 # The client in TypeScript, compiled next to its packages, which package-lock.json pins.
 CLIENT := build/clients/typescript
 
-# The other modules of the repository. There is no go.work: each module builds
-# as it would alone.
+# Each module builds as it would alone, also in a folder below a go.work that does not name it. GOWORK of
+# the environment names one that does.
+export GOWORK ?= off
+
+# The other modules of the repository.
 NESTED := localpubsub $(wildcard lab)
 
 # git's name for a tree without files: what differs from it is everything.

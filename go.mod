@@ -81,11 +81,6 @@ require (
 	google.golang.org/genproto/googleapis/api v0.0.0-20261110000943-09e21b237f2c // indirect
 )
 
-exclude (
-	golang.org/x/exp v0.0.0-20261011100332-faecfb24eb49
-	golang.org/x/exp v0.0.0-20261014143641-f0251eb4aa3e
-)
-
 // Until localpubsub has a tag of its own. Because of this line pkg/eventing cannot be
 // fetched by `go get` either: Go ignores the replacements of a module that it fetches.
 replace example.com/lockstep/localpubsub => ./localpubsub

@@ -156,6 +156,37 @@ func TestMakeInAFolderWithASpace(t *testing.T) {
 	}
 }
 
+// TestMakeBelowAWorkspace: Go refuses a module in a folder below a go.work that does not name it, such as
+// that of a repository with many modules.
+func TestMakeBelowAWorkspace(t *testing.T) {
+	t.Parallel()
+	if _, err := exec.LookPath("make"); err != nil {
+		t.Skip("not installed: make")
+	}
+	makefile, err := os.ReadFile("Makefile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	pair := filepath.Join(dir, "pair")
+	if err := os.Mkdir(pair, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string]string{
+		"go.work": "go 1.26\n", "pair/go.mod": "module example.org/pair\n\ngo 1.26\n", "pair/pair.go": "package pair\n", "pair/Makefile": string(makefile),
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	run := exec.CommandContext(t.Context(), "make", "test", "PKG=.")
+	run.Dir = pair
+	run.Env = slices.DeleteFunc(ofAShell(), func(variable string) bool { return strings.HasPrefix(variable, "GOWORK=") })
+	if out, err := run.CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
 // ofAShell returns the environment without the variables that make exports to a test that it runs.
 func ofAShell() []string {
 	return slices.DeleteFunc(os.Environ(), func(variable string) bool {

@@ -99,11 +99,6 @@ require (
 	google.golang.org/genproto/googleapis/rpc v0.0.0-20261110000943-09e21b237f2c // indirect
 )
 
-exclude (
-	golang.org/x/exp v0.0.0-20261011100332-faecfb24eb49
-	golang.org/x/exp v0.0.0-20261014143641-f0251eb4aa3e
-)
-
 // Always the two modules of this repository: lab measures them as they are here.
 replace (
 	example.com/lockstep => ../

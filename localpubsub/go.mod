@@ -46,8 +46,3 @@ require (
 	golang.org/x/text v0.44.0 // indirect
 	golang.org/x/time v0.16.0 // indirect
 )
-
-exclude (
-	golang.org/x/exp v0.0.0-20261011100332-faecfb24eb49
-	golang.org/x/exp v0.0.0-20261014143641-f0251eb4aa3e
-)

@@ -69,6 +69,7 @@ wanted() {
 go_image() {
   local root=$work/go
   with_shell "$root"
+  put "$root" /bin/cp /bin/mkdir
   mkdir -p "$root/usr/local/go"
   cp -a "$(go env GOROOT)/." "$root/usr/local/go/"
   rm -rf "$root/usr/local/go"/{test,api,doc}

@@ -5,9 +5,11 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
@@ -101,10 +103,22 @@ func (e *Environment) URL(name string) string {
 		return v
 	}
 	// The parse error is dropped, because it may quote the URL with its password.
-	if _, err := pgxpool.ParseConfig(v); err != nil {
+	switch config, err := pgxpool.ParseConfig(v); {
+	case err != nil:
 		e.badf(name, "has a part that Postgres clients refuse: check the port, sslmode and the pool's settings")
+	case slices.ContainsFunc(hosts(config.ConnConfig), func(host string) bool { return strings.Contains(host, "@") && host[0] != '/' }):
+		e.badf(name, "has a host with an @: write each @ of the password as %%40")
 	}
 	return v
+}
+
+// hosts returns the names of the hosts, and the paths of the sockets, that a client would connect to.
+func hosts(config *pgx.ConnConfig) []string {
+	names := []string{config.Host}
+	for _, fallback := range config.Fallbacks {
+		names = append(names, fallback.Host)
+	}
+	return names
 }
 
 // RequiredURL is URL, but reports a fault if the variable is not set.

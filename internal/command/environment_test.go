@@ -118,6 +118,23 @@ func TestURLsThatNoClientTakes(t *testing.T) {
 	}
 }
 
+// TestAnAtSignOfAPasswordIsNoHost: clients end the password at the first @. The rest would be the host,
+// which errors and warnings show. A path of a socket may have an @.
+func TestAnAtSignOfAPasswordIsNoHost(t *testing.T) {
+	t.Parallel()
+	for rest, refused := range map[string]bool{
+		"p@s3cret@h/db": true, "p@s3cret@h1,h2/db": true, "p@h1,s3cret@h2/db": true, "p@/db?host=s3cret@h": true,
+		"p%40s3cret@h/db": false, "p@/db?host=/sockets/a@b": false,
+	} {
+		r := reader(map[string]string{"DATABASE_URL": "postgres://u:" + rest})
+		r.URL("DATABASE_URL")
+		err := r.Err()
+		if (err != nil) != refused || err != nil && (!strings.Contains(err.Error(), "%40") || strings.Contains(err.Error(), "s3cret")) {
+			t.Errorf("%s: %v", rest, err)
+		}
+	}
+}
+
 func TestLocal(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
