@@ -84,7 +84,7 @@ type Service struct {
 	writer    *txn.Writer // writes the owner's rows that a read has fetched
 	projector *Projector
 	reader    *consistency.Reader
-	searches  searches
+	searches  *searches
 }
 
 // NewService returns the reads of p's rows in db.

@@ -3,8 +3,10 @@ package catalog
 import (
 	"context"
 	"fmt"
+	"sync"
 	"time"
 
+	"example.com/lockstep/internal/auth"
 	"example.com/lockstep/pkg/eventing/consistency"
 )
 
@@ -21,15 +23,29 @@ var errTooManySearches = fmt.Errorf("%w: too many searches", consistency.ErrBusy
 
 // searches bounds the searches by title. Without the trigram index, a search reads every video if
 // no title matches. So only half of the connections may be in searches, and other reads find a
-// connection.
-type searches struct{ places, turns chan struct{} }
+// connection. One search of each user at a time runs or waits for a connection, so a user waits for
+// one search of each other user at most, however many searches the others send.
+type searches struct {
+	places, turns chan struct{}
 
-func newSearches(connections int32) searches {
-	return searches{places: make(chan struct{}, maxSearches), turns: make(chan struct{}, max(1, connections/2))}
+	mu    sync.Mutex
+	users map[string]*userSearches // by auth.Principal.Scope
+}
+
+// userSearches are the searches of one user that run or wait.
+type userSearches struct {
+	turn  chan struct{} // has an element while one of them runs, or waits for one of searches.turns
+	count int
+}
+
+func newSearches(connections int32) *searches {
+	return &searches{
+		places: make(chan struct{}, maxSearches), turns: make(chan struct{}, max(1, connections/2)), users: map[string]*userSearches{},
+	}
 }
 
 // do calls read. If q is a search, do first waits for the turn of q.
-func (s searches) do(ctx context.Context, q Query, read func(context.Context) error) error {
+func (s *searches) do(ctx context.Context, q Query, read func(context.Context) error) error {
 	if q.Title == "" {
 		return read(ctx)
 	}
@@ -41,14 +57,44 @@ func (s searches) do(ctx context.Context, q Query, read func(context.Context) er
 	}
 	searching, cancel := context.WithTimeout(ctx, searchTime)
 	defer cancel()
-	select {
-	case s.turns <- struct{}{}:
-		defer func() { <-s.turns }()
-	case <-searching.Done():
-		if err := ctx.Err(); err != nil {
-			return err // the caller's own deadline
+	turns := []chan struct{}{s.turns}
+	if q.Caller.Kind == auth.User { // other callers send the searches of many users
+		own := s.join(q.Caller.Scope())
+		defer s.leave(q.Caller.Scope())
+		turns = []chan struct{}{own.turn, s.turns}
+	}
+	for _, turn := range turns {
+		select {
+		case turn <- struct{}{}:
+			defer func() { <-turn }()
+		case <-searching.Done():
+			if err := ctx.Err(); err != nil {
+				return err // the caller's own deadline
+			}
+			return errTooManySearches
 		}
-		return errTooManySearches
 	}
 	return read(searching)
+}
+
+// join adds a search to those of user, until leave is called.
+func (s *searches) join(user string) *userSearches {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	own := s.users[user]
+	if own == nil {
+		own = &userSearches{turn: make(chan struct{}, 1)}
+		s.users[user] = own
+	}
+	own.count++
+	return own
+}
+
+func (s *searches) leave(user string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	own := s.users[user]
+	if own.count--; own.count == 0 {
+		delete(s.users, user)
+	}
 }

@@ -3,12 +3,15 @@ package catalog
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"example.com/lockstep/internal/auth"
 	"example.com/lockstep/internal/problem"
 	"example.com/lockstep/pkg/eventing/consistency"
 )
@@ -98,5 +101,50 @@ func TestASearchGivesBackItsPlace(t *testing.T) {
 		if n := len(s.places); n != 0 {
 			t.Errorf("%d places are taken by no search", n)
 		}
+	})
+}
+
+// While a user has many searches, another user's search waits for one of them at most. The searches of callers
+// that send those of many users do not wait for each other.
+func TestAUserSearchesOnceAtATime(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newSearches(4) // with two turns
+		ctx, cancel := context.WithCancel(t.Context())
+		var running atomic.Int64
+		search := func(caller auth.Principal) {
+			_ = s.do(ctx, Query{Title: "x", Caller: caller}, func(ctx context.Context) error {
+				running.Add(1)
+				defer running.Add(-1)
+				<-ctx.Done()
+				return ctx.Err()
+			})
+		}
+		busy, other := auth.Principal{Kind: auth.User, User: uuid.New()}, auth.Principal{Kind: auth.User, User: uuid.New()}
+		for range 20 {
+			go search(busy)
+		}
+		synctest.Wait()
+		if n := running.Load(); n != 1 {
+			t.Errorf("%d searches of a user run, want 1", n)
+		}
+		ran := false
+		if err := s.do(ctx, Query{Title: "x", Caller: other}, func(context.Context) error { ran = true; return nil }); err != nil || !ran {
+			t.Errorf("the search of another user: %v, ran: %v", err, ran)
+		}
+		cancel()
+		synctest.Wait()
+		if n := len(s.users) + len(s.turns) + len(s.places); n != 0 {
+			t.Errorf("%d users, turns and places are left", n)
+		}
+		ctx, cancel = context.WithCancel(t.Context())
+		for range 20 {
+			go search(everyone)
+		}
+		synctest.Wait()
+		if n := running.Load(); n != 2 {
+			t.Errorf("%d searches of everyone run, want 2", n)
+		}
+		cancel()
 	})
 }

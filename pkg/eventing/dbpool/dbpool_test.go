@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -35,5 +36,42 @@ func TestTheCallersFunctionsRunAsWell(t *testing.T) {
 	pool.Close()
 	if n := closed.Load(); err == nil || connected != 1 || failed != 1 || n != 1 {
 		t.Errorf("%v: the caller saw %d connections, %d errors and %d ends, want one of each", err, connected, failed, n)
+	}
+}
+
+// A statement that ends soon after its caller has hung up costs no connection.
+func TestAHangUpCostsNoConnection(t *testing.T) {
+	t.Parallel()
+	cfg, err := pgxpool.ParseConfig(pgtest.New(t).Admin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.MaxConns = 1
+	dbpool.Configure(cfg)
+	pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pool.Close()
+	// On a busy machine a statement may take longer than it is given.
+	const wanted, most = 5, 50
+	kept := 0
+	for n := 0; n < most && kept < wanted; n++ {
+		if err := pool.Ping(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		before := pool.Stat().NewConnsCount()
+		hasty, hangUp := context.WithTimeout(t.Context(), 10*time.Millisecond)
+		_, _ = pool.Exec(hasty, `SELECT pg_sleep(0.1)`) // it may have its result
+		hangUp()
+		if err := pool.Ping(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if pool.Stat().NewConnsCount() == before {
+			kept++
+		}
+	}
+	if kept < wanted {
+		t.Errorf("%d connections of %d are kept", kept, most)
 	}
 }

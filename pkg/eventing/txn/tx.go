@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -171,6 +172,9 @@ func (t *Tx) Conn() *pgx.Conn { return t.conn }
 // succeed although there is no transaction.
 var errLastFailed = errors.New("the last batch of the transaction has failed, or was not closed")
 
+// rollbackTime bounds a rollback, which takes one round trip. If the network is lost, the connection is of no use.
+const rollbackTime = 500 * time.Millisecond
+
 // end ends the transaction after the function do has returned the error failed, or nil. It rolls
 // back if do or its last batch failed. Otherwise it commits, unless do has already committed.
 func (t *Tx) end(ctx context.Context, failed error) error {
@@ -182,6 +186,9 @@ func (t *Tx) end(ctx context.Context, failed error) error {
 	case failed == nil:
 		failed = errLastFailed
 	}
+	// ctx has ended if the caller has hung up. Without a rollback the connection would be closed.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), rollbackTime)
+	defer cancel()
 	_ = t.tx.Rollback(ctx) // a connection that cannot roll back is closed
 	return failed
 }

@@ -164,6 +164,28 @@ func TestAnyStatementMayBeTheFirst(t *testing.T) {
 	}
 }
 
+// A transaction whose caller hangs up between two statements is rolled back, and its connection goes on.
+func TestATransactionOfAHangUpIsRolledBack(t *testing.T) {
+	t.Parallel()
+	pool := notes(t)
+	before := pool.Stat().NewConnsCount()
+	ctx, hangUp := context.WithCancel(t.Context())
+	err := NewWriter(pool).Write(ctx, tenant.All(), "", func(tx *Tx) error {
+		if _, err := tx.Exec(ctx, `INSERT INTO notes VALUES (1)`); err != nil {
+			t.Error(err)
+		}
+		hangUp()
+		_, err := tx.Exec(ctx, `INSERT INTO notes VALUES (2)`)
+		return err
+	})
+	if n := count(t, pool); !errors.Is(err, context.Canceled) || n != 0 {
+		t.Errorf("%v, %d rows, want none", err, n)
+	}
+	if n := pool.Stat().NewConnsCount(); n != before {
+		t.Errorf("%d connections were made after it, want none", n-before)
+	}
+}
+
 // A transaction is in its tenant's scope from the first statement to the last, and the connection is
 // not afterwards. In the zero Scope no statement runs.
 func TestATransactionIsInItsScope(t *testing.T) {
