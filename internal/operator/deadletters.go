@@ -1,7 +1,6 @@
 package operator
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -48,32 +47,29 @@ func (m ReadModel) deadLetters(ctx context.Context, s *invocation, n needs) (*de
 func (m ReadModel) listDeadLetters(ctx context.Context, s *invocation) error {
 	s.filterFlags()
 	s.subscriptionFlag()
+	limit := s.flags.Int("limit", shownLetters, "")
 	if err := s.parse(0); err != nil {
 		return err
+	}
+	if *limit < 1 {
+		return command.Usagef("--limit %d: want at least 1", *limit)
 	}
 	batch, err := m.deadLetters(ctx, s, needs{})
 	if err != nil {
 		return err
 	}
-	letters := s.filtered(batch.Letters)
-	return s.print(map[string]any{"dead_letters": letters, "partial": batch.Partial}, func(w io.Writer) {
+	letters, unread := s.filtered(batch.Letters), s.filtered(batch.Unread)
+	return s.print(map[string]any{"dead_letters": letters, "unread": unread, "partial": batch.Partial}, func(w io.Writer) {
 		fmt.Fprintln(w, "ID\tAGGREGATE\tVERSION\tTYPE\tSTATUS\tATTEMPTS\tSINCE\tSUBSCRIPTION\tMESSAGE\tREASON")
-		for _, l := range letters {
-			printLetter(w, l)
-		}
+		printLetters(w, slices.Concat(letters, marked(unread)), *limit)
 		if batch.Partial {
-			fmt.Fprintln(w, "There are more. Settle these first.")
+			fmt.Fprintln(w, moreLetters)
 		}
 		if slices.ContainsFunc(letters, func(l deadletter.Letter) bool { return l.MessageID == "" }) {
 			fmt.Fprintln(w, "A message that is gone has expired, or another command holds it. A command that was killed holds")
 			fmt.Fprintln(w, "its messages for ten minutes; until then more dead letters may be missing from this list.")
 		}
 	})
-}
-
-func printLetter(w io.Writer, l deadletter.Letter) {
-	fmt.Fprintf(w, "%s\t%s/%s\t%d\t%s\t%s\t%d\t%s\t%s\t%s\t%s\n", l.ID(), l.AggregateType, l.AggregateID, l.Version, l.Type,
-		l.Status, l.Attempts, stamp(l.Since), l.Subscription, cmp.Or(l.MessageID, "gone"), oneLine(l.Reason))
 }
 
 func (m ReadModel) showDeadLetter(ctx context.Context, s *invocation) error {
@@ -91,7 +87,7 @@ func (m ReadModel) showDeadLetter(ctx context.Context, s *invocation) error {
 		Payload    []byte             `json:"payload,omitempty"`
 		Actions    []audit.Entry      `json:"actions"`
 	}{}
-	letters, err := s.named(batch.Letters)
+	letters, err := s.named(batch)
 	if err == nil {
 		out.Letter = &letters[0]
 		out.Payload, out.Attributes = batch.Content(letters[0])
@@ -119,12 +115,12 @@ func (m ReadModel) showDeadLetter(ctx context.Context, s *invocation) error {
 	})
 }
 
-// chosen returns the dead letters that the command line selects.
-func (s *invocation) chosen(letters []deadletter.Letter) ([]deadletter.Letter, error) {
+// chosen returns the dead letters that the command line selects, in the order of batch.
+func (s *invocation) chosen(batch *deadletter.Batch) ([]deadletter.Letter, error) {
 	if s.all {
-		return s.filtered(letters), nil
+		return s.filtered(batch.Letters), nil
 	}
-	return s.named(letters)
+	return s.named(batch)
 }
 
 // filtered returns the dead letters that the flags' filter selects.
@@ -138,12 +134,12 @@ func (s *invocation) filtered(letters []deadletter.Letter) []deadletter.Letter {
 	return chosen
 }
 
-// named returns the dead letters that the command line names, in the order of the parameter
-// letters. A name that several dead letters share is an error.
-func (s *invocation) named(letters []deadletter.Letter) ([]deadletter.Letter, error) {
+// named returns the dead letters that the command line names, in the order of batch. A name that
+// several dead letters share is an error.
+func (s *invocation) named(batch *deadletter.Batch) ([]deadletter.Letter, error) {
 	var chosen []deadletter.Letter
 	found := map[string]int{}
-	for _, l := range letters {
+	for _, l := range batch.Letters {
 		if slices.ContainsFunc(s.ids, func(id string) bool { return id == l.ID() || id == l.MessageID }) {
 			chosen = append(chosen, l)
 			found[l.ID()]++
@@ -161,6 +157,10 @@ func (s *invocation) named(letters []deadletter.Letter) ([]deadletter.Letter, er
 		default:
 			return nil, fmt.Errorf("%d dead letters are called %s: add --subscription, or name the message", found[id], id)
 		}
+	}
+	if len(missing) > 0 && batch.Partial {
+		return nil, fmt.Errorf("not among the %d dead letters that this command has read: %s: %s",
+			len(batch.Letters), strings.Join(missing, ", "), moreLetters)
 	}
 	if len(missing) > 0 {
 		return nil, fmt.Errorf("no such dead letter: %s: another command may have settled it, which `dlq show ID` says, or may hold its message",

@@ -1,6 +1,7 @@
 package operator
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,6 +14,9 @@ import (
 
 // errBehind is the error of a dead letter that must wait for an earlier one.
 var errBehind = errors.New("an older dead letter of its aggregate comes first: redrive or discard that")
+
+// errNotReached is the error of a dead letter that the command did not come to before it ended.
+var errNotReached = errors.New("the command ended before it: run the command again")
 
 // outcome is the result for one dead letter, real or planned.
 type outcome struct {
@@ -63,29 +67,78 @@ func (m ReadModel) settle(ctx context.Context, s *invocation, inOrder bool, note
 	if err != nil {
 		return err
 	}
-	chosen, err := s.chosen(batch.Letters)
+	chosen, err := s.chosen(batch)
 	if err != nil {
 		return err
 	}
 	if err := s.showPlan(chosen, note); err != nil {
 		return err
 	}
-	outcomes := []outcome{} // not null in JSON
-	for _, l := range chosen {
-		o := outcome{Letter: l}
-		var problem error
-		switch {
-		case inOrder && behind(batch.Letters, outcomes, l):
-			problem = errBehind
-		case s.yes:
-			o.Result, problem = do(ctx, batch, l)
+	if !s.yes {
+		planned := settleEach(ctx, batch.Letters, chosen, inOrder, func(deadletter.Letter) (string, error) { return "", nil })
+		return s.report(planned, batch, note)
+	}
+	bar := s.progress()
+	bar.unit = "dead letters"
+	bar.begin(s.Args[0], int64(len(chosen)))
+	outcomes := settleEach(ctx, batch.Letters, chosen, inOrder, func(l deadletter.Letter) (string, error) {
+		defer bar.add(1)
+		return do(ctx, batch, l)
+	})
+	if len(chosen) > 0 {
+		bar.end(ctx.Err())
+	}
+	return s.report(outcomes, batch, note)
+}
+
+// settleEach runs do on each of chosen, which are dead letters of all in its order. After the end of ctx it runs do on
+// none. If inOrder is set, it runs do on no dead letter behind an older one of its aggregate that stays, because it was
+// not chosen or because it failed.
+func settleEach(
+	ctx context.Context, all, chosen []deadletter.Letter, inOrder bool, do func(deadletter.Letter) (string, error),
+) []outcome {
+	outcomes := make([]outcome, 0, len(chosen)) // not null in JSON
+	var left oldest
+	for _, l := range all {
+		behind := left.before(l) && inOrder
+		if i := len(outcomes); i == len(chosen) || !chosen[i].Same(l) {
+			left.add(l)
+			continue
 		}
-		if problem != nil {
-			o.Error = problem.Error()
+		o, err := outcome{Letter: l}, errBehind
+		switch {
+		case behind:
+		case ctx.Err() != nil:
+			err = errNotReached
+		default:
+			o.Result, err = do(l)
+		}
+		if err != nil {
+			o.Error = err.Error()
+			left.add(l)
 		}
 		outcomes = append(outcomes, o)
 	}
-	return s.report(outcomes, len(batch.Letters), note)
+	return outcomes
+}
+
+// oldest is the oldest dead letter of one aggregate that stays. The dead letters of an aggregate come one after the
+// other, the oldest first.
+type oldest struct{ letter *deadletter.Letter }
+
+// before reports whether a dead letter stays that is older than l and of its aggregate.
+func (o *oldest) before(l deadletter.Letter) bool {
+	if o.letter != nil && (o.letter.AggregateType != l.AggregateType || o.letter.AggregateID != l.AggregateID) {
+		o.letter = nil
+	}
+	return o.letter != nil && o.letter.Version < l.Version
+}
+
+// add adds l, which stays. Only its message is left if its row is settled, so no later dead letter waits for it.
+func (o *oldest) add(l deadletter.Letter) {
+	if o.letter == nil && l.Status != "done" && l.Status != "discarded" {
+		o.letter = &l
+	}
 }
 
 // showPlan prints the chosen dead letters for a person.
@@ -94,60 +147,58 @@ func (s *invocation) showPlan(chosen []deadletter.Letter, note string) error {
 		return nil
 	}
 	return s.print(nil, func(w io.Writer) {
-		for _, l := range chosen {
-			printLetter(w, l)
-		}
+		printLetters(w, chosen, shownLetters)
 		if len(chosen) > 0 && note != "" {
 			fmt.Fprintln(w, note)
 		}
 	})
 }
 
-// behind reports whether an older dead letter of l's aggregate remains, because it was not
-// chosen or because it failed.
-func behind(all []deadletter.Letter, settled []outcome, l deadletter.Letter) bool {
-	return slices.ContainsFunc(all, func(older deadletter.Letter) bool {
-		if older.AggregateType != l.AggregateType || older.AggregateID != l.AggregateID || older.Version >= l.Version ||
-			older.Status == "done" || older.Status == "discarded" {
-			return false
-		}
-		return !slices.ContainsFunc(settled, func(o outcome) bool { return o.Same(older) && o.Error == "" })
-	})
-}
-
-// report prints the outcomes. It returns an error if an outcome has an error. all is the number of
-// dead letters of which some were chosen.
-func (s *invocation) report(outcomes []outcome, all int, note string) error {
-	failed := 0
-	for _, o := range outcomes {
-		if o.Error != "" {
-			failed++
-		}
-	}
-	report := map[string]any{"dry_run": !s.yes, "results": outcomes}
+// report prints the outcomes. It returns an error if an outcome has an error. The dead letters were chosen from batch.
+func (s *invocation) report(outcomes []outcome, batch *deadletter.Batch, note string) error {
+	failed := slices.DeleteFunc(slices.Clone(outcomes), func(o outcome) bool { return o.Error == "" })
+	report := map[string]any{"dry_run": !s.yes, "results": outcomes, "partial": batch.Partial}
 	if note != "" {
 		report["note"] = note
 	}
 	err := s.print(report, func(w io.Writer) {
-		for _, o := range outcomes {
-			switch {
-			case o.Error != "":
-				fmt.Fprintf(w, "%s\t%s\n", o.ID(), o.Error)
-			case s.yes:
-				fmt.Fprintf(w, "%s\t%s\n", o.ID(), o.Result)
-			}
+		if s.yes {
+			printOutcomes(w, outcomes, failed)
+		} else {
+			printOutcomes(w, failed, failed)
 		}
 		switch {
-		case all == 0:
+		case len(batch.Letters) == 0:
 			fmt.Fprintln(w, "There are no dead letters.")
 		case len(outcomes) == 0:
-			fmt.Fprintf(w, "None of the %d dead letters matches.\n", all)
+			fmt.Fprintf(w, "None of the %d dead letters matches.\n", len(batch.Letters))
 		case !s.yes:
 			fmt.Fprint(w, unchanged)
 		}
+		if batch.Partial {
+			fmt.Fprintln(w, moreLetters)
+		}
 	})
-	if err == nil && failed > 0 {
-		err = fmt.Errorf("%d of %d dead letters stay", failed, len(outcomes))
+	if err == nil && len(failed) > 0 {
+		err = fmt.Errorf("%d of %d dead letters stay", len(failed), len(outcomes))
 	}
 	return err
+}
+
+// printOutcomes prints a line for each outcome. If there are many, it prints the lines of the first that failed, and
+// counts all outcomes.
+func printOutcomes(w io.Writer, outcomes, failed []outcome) {
+	said := func(o outcome) string { return cmp.Or(o.Error, o.Result) }
+	many := len(outcomes) > shownLetters
+	lines := outcomes
+	if many {
+		lines = failed[:min(shownLetters, len(failed))]
+	}
+	for _, o := range lines {
+		fmt.Fprintf(w, "%s\t%s\n", o.ID(), said(o))
+	}
+	if many {
+		fmt.Fprintln(w)
+		printGroups(w, "RESULT", outcomes, said)
+	}
 }

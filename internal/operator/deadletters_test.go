@@ -237,10 +237,10 @@ func TestAmbiguousDeadLetter(t *testing.T) {
 	t.Parallel()
 	s := &invocation{ids: []string{"7"}}
 	letters := []deadletter.Letter{{Subscription: "a", MessageID: "7"}, {Subscription: "b", MessageID: "7"}, {Subscription: "b", MessageID: "8"}}
-	if chosen, err := s.named(letters); err == nil || !strings.Contains(err.Error(), "add --subscription") {
+	if chosen, err := s.named(&deadletter.Batch{Letters: letters}); err == nil || !strings.Contains(err.Error(), "add --subscription") {
 		t.Errorf("%+v, %v; want to be asked which", chosen, err)
 	}
-	if chosen, err := s.named(letters[1:]); err != nil || len(chosen) != 1 || chosen[0].Subscription != "b" {
+	if chosen, err := s.named(&deadletter.Batch{Letters: letters[1:]}); err != nil || len(chosen) != 1 || chosen[0].Subscription != "b" {
 		t.Errorf("%+v, %v; want the one", chosen, err)
 	}
 }

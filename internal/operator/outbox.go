@@ -49,8 +49,12 @@ func status(ctx context.Context, s *invocation) error {
 		}
 		fmt.Fprintln(w, "\nAGGREGATE\tVERSION\tEVENT\tPARKED AT\tBLOCKED\tREASON")
 		for _, a := range now.ByAggregate {
-			fmt.Fprintf(w, "%s/%s\t%d\t%s\t%s\t%d\t%s\n", a.AggregateType, a.AggregateID, a.Version, a.Event,
-				stamp(a.ParkedAt), a.Blocked, oneLine(a.Reason))
+			more := ""
+			if a.Blocked == backlog.MaxBlocked {
+				more = " or more"
+			}
+			fmt.Fprintf(w, "%s/%s\t%d\t%s\t%s\t%d%s\t%s\n", a.AggregateType, a.AggregateID, a.Version, a.Event,
+				stamp(a.ParkedAt), a.Blocked, more, oneLine(a.Reason))
 		}
 	})
 }

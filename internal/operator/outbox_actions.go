@@ -52,7 +52,7 @@ func retry(ctx context.Context, s *invocation) error {
 		fmt.Fprintf(w, "%d parked events are free to leave; the events behind them follow in order.\n", result.Freed)
 	})
 	if err == nil && result.Locked > 0 {
-		err = fmt.Errorf("%d parked events stay, because another session has locked them", result.Locked)
+		err = fmt.Errorf("another session, perhaps another retry, had locked %d parked events: run the command again", result.Locked)
 	}
 	return err
 }

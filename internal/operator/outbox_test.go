@@ -117,7 +117,7 @@ func TestOutboxRetryBehindALockedRow(t *testing.T) {
 		t.Errorf("%+v", retried)
 	}
 	stdout, stderr := b.run(t, 1, "outbox retry --all --why fixed")
-	if !strings.Contains(stdout, "0 parked events are free") || !strings.Contains(stderr, "1 parked events stay, because another session has locked them") {
+	if !strings.Contains(stdout, "0 parked events are free") || !strings.Contains(stderr, "had locked 1 parked events: run the command again") {
 		t.Errorf("of a locked event alone: %s%s", stdout, stderr)
 	}
 }

@@ -24,6 +24,7 @@ const clearLine = "\x1b[K"
 type progress struct {
 	to       io.Writer
 	terminal bool
+	unit     string // rows, or what else is counted
 
 	name        string
 	done, total int64
@@ -31,15 +32,17 @@ type progress struct {
 	whole       bool // the part has ended without an error
 }
 
-func (s *invocation) progress() progress { return progress{to: s.Err, terminal: s.ErrIsTerminal} }
+func (s *invocation) progress() progress {
+	return progress{to: s.Err, terminal: s.ErrIsTerminal, unit: "rows"}
+}
 
-// begin starts a part of about total rows.
+// begin starts a part of about total units.
 func (p *progress) begin(name string, total int64) {
 	p.name, p.done, p.total, p.shown, p.whole = name, 0, total, time.Now(), false
 }
 
-func (p *progress) add(rows int64) {
-	p.done += rows
+func (p *progress) add(units int64) {
+	p.done += units
 	every := progressEvery
 	if p.terminal {
 		every = barEvery
@@ -80,7 +83,7 @@ func (p *progress) waits(aggregateType string, rows int, grace time.Duration) {
 func (p *progress) show() {
 	total := max(p.total, p.done) // p.total is an estimate
 	if !p.terminal {
-		fmt.Fprintf(p.to, "%s: %d of about %d rows\n", p.name, p.done, total)
+		fmt.Fprintf(p.to, "%s: %d of about %d %s\n", p.name, p.done, total, p.unit)
 		return
 	}
 	full := 0
@@ -90,6 +93,6 @@ func (p *progress) show() {
 	case total > 0: // the estimate may be too low, so only end fills the bar
 		full = min(int(p.done*barWidth/total), barWidth-1)
 	}
-	fmt.Fprintf(p.to, "\r%s [%s%s] %d of about %d rows%s",
-		p.name, strings.Repeat("=", full), strings.Repeat(" ", barWidth-full), p.done, total, clearLine)
+	fmt.Fprintf(p.to, "\r%s [%s%s] %d of about %d %s%s",
+		p.name, strings.Repeat("=", full), strings.Repeat(" ", barWidth-full), p.done, total, p.unit, clearLine)
 }

@@ -71,7 +71,7 @@ type Backlog struct {
 
 // New returns the backlog of the outbox in db.
 func New(db *pgxpool.Pool) *Backlog {
-	return &Backlog{bounded.Pool{DB: db, Limit: queryTimeout}, MaxCounted, 10_000}
+	return &Backlog{bounded.Pool{DB: db, Limit: queryTimeout}, MaxCounted, 1000}
 }
 
 // Event is one row of the outbox.
@@ -116,10 +116,13 @@ const columns = `o.id, o.aggregate_type, o.aggregate_id, o.version, o.event_type
 const selected = `o.id, o.aggregate_type, o.aggregate_id, o.version, o.event_type, o.published_at,
 	o.parked_at, o.lock_token, o.next_retry_at, o.publish_attempts, o.occurred_at, o.last_error`
 
-// blocked is the SQL expression for the number of events that wait behind the parked event o.
-const blocked = `(SELECT count(*) FROM outbox n
+// isBlocked is the rest of a SQL query for the events that wait behind the parked event o.
+const isBlocked = `FROM outbox n
 	WHERE n.published_at IS NULL AND n.parked_at IS NULL
-	  AND n.aggregate_type = o.aggregate_type AND n.aggregate_id = o.aggregate_id AND n.version > o.version)`
+	  AND n.aggregate_type = o.aggregate_type AND n.aggregate_id = o.aggregate_id AND n.version > o.version`
+
+// blocked is the SQL expression for the number of events that wait behind the parked event o.
+const blocked = `(SELECT count(*) ` + isBlocked + `)`
 
 // Filter selects events. Its zero value selects all.
 type Filter struct {

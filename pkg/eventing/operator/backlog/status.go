@@ -13,6 +13,10 @@ import (
 // pending, and the statement would reach its time limit.
 const MaxCounted = 100_000
 
+// MaxBlocked is how many events behind a parked event a Status counts, at most. Each of them is read, and thousands of
+// aggregates may have a parked event.
+const MaxBlocked = 500
+
 // maxGroups bounds the lists of a Status. If more aggregates have parked events, the events have a
 // common cause, and the first hundred show this cause.
 const maxGroups = 100
@@ -40,7 +44,7 @@ type Status struct {
 	// reason with the most events first; at most a hundred reasons.
 	ByReason []Reason `json:"by_reason"`
 	// ByAggregate has the aggregates with a parked event, the aggregate with
-	// the most blocked events first; at most a hundred. They are of the 10,000 events that were parked first.
+	// the most blocked events first; at most a hundred. They are of the 1,000 events that were parked first.
 	ByAggregate []Aggregate `json:"by_aggregate"`
 }
 
@@ -58,7 +62,7 @@ type Aggregate struct {
 	Version       int64     `json:"version"`
 	ParkedAt      time.Time `json:"parked_at"`
 	Reason        string    `json:"reason"`
-	// Blocked counts the events behind the parked event.
+	// Blocked counts the events behind the parked event. It counts up to MaxBlocked of them.
 	Blocked int64 `json:"blocked"`
 }
 
@@ -106,12 +110,12 @@ func (b *Backlog) readStatus(ctx context.Context, tx pgx.Tx, s *Status) error {
 	}
 	rows, _ = tx.Query(ctx, `
 		SELECT o.aggregate_type, o.aggregate_id, o.id::text AS event, o.version, o.parked_at, coalesce(o.last_error, '') AS reason,
-		       `+blocked+` AS blocked
+		       (SELECT count(*) FROM (SELECT `+isBlocked+` LIMIT $3) AS n) AS blocked
 		  FROM (SELECT id, aggregate_type, aggregate_id, version, parked_at, last_error FROM outbox
 		         WHERE published_at IS NULL AND parked_at >= '-infinity' AND parked_at <= 'infinity'
 		         ORDER BY parked_at LIMIT $2) o
 		 ORDER BY blocked DESC, o.parked_at, o.id
-		 LIMIT $1`, maxGroups, b.ranked)
+		 LIMIT $1`, maxGroups, b.ranked, MaxBlocked)
 	s.ByAggregate, err = pgx.CollectRows(rows, pgx.RowToStructByName[Aggregate])
 	return err
 }

@@ -66,6 +66,31 @@ func TestManyParkedEventsAreNotAllRead(t *testing.T) {
 	}
 }
 
+// Thousands of events may wait behind each parked one. The state reads a bounded part of them.
+func TestManyEventsBehindParkedOnesAreNotAllRead(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.db = b.pg.Pool(t, b.pg.URL+"&pool_max_conns=1")
+	b.backlog = New(b.db)
+	b.backlog.counted = 10
+	const parked, behind = 5, 4000
+	b.exec(t, `
+		INSERT INTO outbox (id, aggregate_type, aggregate_id, event_type, version, payload, parked_at, last_error)
+		SELECT gen_random_uuid(), 'video', v::text, 'VideoUpdated', 1, '', now(), 'refused' FROM generate_series(1, $1::int) v`, parked)
+	b.exec(t, `
+		INSERT INTO outbox (id, aggregate_type, aggregate_id, event_type, version, payload)
+		SELECT gen_random_uuid(), 'video', a::text, 'VideoUpdated', v, ''
+		  FROM generate_series(1, $1::int) a, generate_series(2, $2::int + 1) v`, parked, behind)
+	start := b.pages(t)
+	s, err := b.backlog.Status(t.Context())
+	if err != nil || len(s.ByAggregate) != parked || s.ByAggregate[0].Blocked != MaxBlocked {
+		t.Errorf("%+v, %v", s, err)
+	}
+	if n := b.pages(t) - start; n > parked*2*MaxBlocked {
+		t.Errorf("the state was read in %d pages", n)
+	}
+}
+
 // pages is how many pages of the outbox and its indexes this session has accessed.
 func (b *bench) pages(t *testing.T) int {
 	t.Helper()

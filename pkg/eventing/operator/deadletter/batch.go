@@ -35,7 +35,11 @@ type Batch struct {
 	Letters []Letter
 	// Partial is true if there may be more dead letters than the Batch holds. Settle the letters of this
 	// Batch first.
-	Partial  bool
+	Partial bool
+	// Unread are dead letters of the inbox whose messages this Batch has not pulled, because it has reached its limits.
+	// They cannot be settled with this Batch, and are in no order.
+	Unread   []Letter
+	full     bool                  // a limit is reached, so that messages may be left in the subscription
 	messages map[string][]*message // by Letter.place
 }
 
@@ -78,7 +82,7 @@ func (b *Batch) pull(ctx context.Context) error {
 		if len(got) > 0 {
 			empty, last = 0, time.Now()
 			if count >= MaxLetters || bytes >= maxBytes {
-				b.Partial = true
+				b.Partial, b.full = true, true
 				return nil
 			}
 			continue
@@ -120,8 +124,13 @@ func (b *Batch) match(ctx context.Context) error {
 	known := map[string]bool{}
 	for _, l := range rows {
 		messages := b.messages[l.place()]
-		if l.Status != "dead" && len(messages) == 0 {
+		switch {
+		case len(messages) > 0:
+		case l.Status != "dead":
 			continue // a row of another event that has the id of a leased message
+		case b.full:
+			b.Unread = append(b.Unread, l)
+			continue
 		}
 		known[l.place()] = true
 		if len(messages) > 0 {

@@ -160,3 +160,26 @@ func TestDiscardOfAMessageWithZeroBytes(t *testing.T) {
 		t.Error("the audit table does not keep the message, or it is not acknowledged")
 	}
 }
+
+// A row whose message a full batch has not pulled is not gone.
+func TestAFullBatch(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	_, err := b.db.Exec(t.Context(), `
+		INSERT INTO inbox (consumer, event_id, event_type, aggregate_type, aggregate_id, version, message_id, publish_time, status, attempts)
+		VALUES ($1, gen_random_uuid(), 'VideoUpdated', 'video', 'a', 1, 'm', now(), 'dead', 5)`, subscription)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if h := b.collect(t); len(h.Letters) != 1 || len(h.Unread) != 0 || h.Partial {
+		t.Errorf("alone: %d letters, %d unread, partial = %t; want one that is gone", len(h.Letters), len(h.Unread), h.Partial)
+	}
+	large := &pubsubpb.PubsubMessage{Data: make([]byte, 1<<20)}
+	for range maxBytes / len(large.GetData()) {
+		b.send(t, subscription+".dlq", large)
+	}
+	h := b.collect(t)
+	if len(h.Unread) != 1 || h.Unread[0].AggregateID != "a" || len(h.Letters) != maxBytes/len(large.GetData()) || !h.Partial {
+		t.Errorf("next to large messages: %d letters, unread %+v, partial = %t; want the row as unread", len(h.Letters), h.Unread, h.Partial)
+	}
+}

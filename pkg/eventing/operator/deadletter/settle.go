@@ -45,7 +45,8 @@ const (
 var (
 	// ErrNoMessage is returned for a dead letter without a message. The message has expired, or
 	// another operator has it leased.
-	ErrNoMessage = errors.New("its message is not in the subscription: it has expired, or another operator has it leased")
+	ErrNoMessage = errors.New("its message is not in the subscription: " +
+		"it has expired, or another command holds it, for ten minutes if that was killed")
 	// ErrIDTaken is returned for a dead letter with an event id that another event also has. The
 	// dead letter has no row of its own, so it can only be discarded.
 	ErrIDTaken = errors.New("event_id: another event has it, too")
