@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"example.com/lockstep/pkg/eventing"
 	"example.com/lockstep/pkg/eventing/outbox"
 	"example.com/lockstep/pkg/eventing/outbox/queue"
@@ -94,7 +96,17 @@ func TestBacklogByTenant(t *testing.T) {
 // busyRows writes pending events of the tenant busy.
 func (b box) busyRows(t *testing.T, prefix string, rows int) {
 	t.Helper()
-	b.exec(t, fmt.Sprintf(insertBusy, prefix), rows)
+	err := pgx.BeginFunc(t.Context(), b.db, func(tx pgx.Tx) error {
+		// The service's own statements end after 15 s, and a busy machine takes longer for so many.
+		if _, err := tx.Exec(t.Context(), `SET LOCAL statement_timeout = '1min'`); err != nil {
+			return err
+		}
+		_, err := tx.Exec(t.Context(), fmt.Sprintf(insertBusy, prefix), rows)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
 }
 
 const insertBusy = `
