@@ -21,6 +21,9 @@ const (
 	// bouncerPort is a part of the name of a PgBouncer's socket. Several PgBouncers can have the same
 	// port, because each has its socket in a directory of its own.
 	bouncerPort = "6432"
+	// longestRoot is the longest path of a directory in which a PgBouncer has its own directory. The path of
+	// the socket has 107 bytes at most.
+	longestRoot = 70
 )
 
 // PgBouncer starts a PgBouncer that pools transactions, and returns rawURL through it, with the same parameter as
@@ -69,7 +72,11 @@ func (*Database) PgBouncer(tb testing.TB, rawURL string) string {
 // so the path is short, and the server's user may write there.
 func bouncerDir(tb testing.TB, u *url.URL) (dir string) {
 	tb.Helper()
-	dir, err := os.MkdirTemp("", "pgbouncer-") //nolint:usetesting // a socket's path has 107 bytes, and tb.TempDir contains the test's name
+	root := os.TempDir()
+	if len(root) > longestRoot {
+		root = "/tmp"
+	}
+	dir, err := os.MkdirTemp(root, "pgbouncer-") //nolint:usetesting // a socket's path has 107 bytes, and tb.TempDir contains the test's name
 	if err != nil {
 		tb.Fatalf("pgtest: %v", err)
 	}

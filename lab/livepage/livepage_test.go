@@ -76,6 +76,9 @@ func TestLivePageOfANewRun(t *testing.T) {
 		ask[bool](first, b, `document.querySelector('[data-press="write"]').click(), true`)
 		b.await(first, results+` > 1`)
 	})
+	if b == nil {
+		t.Skip("the first run was skipped")
+	}
 	b.await(t, `document.getElementById("link").dataset.state === "away"`)
 	t.Run("the next run", func(next *testing.T) {
 		serve(next)

@@ -35,7 +35,7 @@ func beParent() {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-	fmt.Printf("%s %q\n", s.URL(), s.dir.path) // a path may have spaces
+	fmt.Fprintf(os.Stdout, "%s %q\n", s.URL(), s.dir.path) // a path may have spaces
 	<-s.process.Done()
 }
 

@@ -53,8 +53,9 @@
 //	    two halves, until the event fails   │ │
 //	    alone ◀─────────────────────────────┘ │
 //	      ├─ a lock, a missing table or grant,│
-//	      │    or a time limit that others    │
-//	      │    meet too ─▶ blocked, a pause ──┤
+//	      │    or a time limit, if it is its  │
+//	      │    first, or others meet one, too │
+//	      │      ─▶ blocked, a pause ─────────┤
 //	      ├─ failed ─▶ blocked, a pause ──────┘
 //	      └─ failed for the last time, or permanent
 //	            └─▶ blocked ─▶ dead letter published ─▶ row dead ─▶ acked
