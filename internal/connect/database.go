@@ -45,13 +45,15 @@ const (
 )
 
 // OpenPool returns a traced pool for requests. The pool returns times in UTC, and connects when it
-// is first used, so a service can start while its database is down. Behind a transaction pooler the
+// is first used, so a service can start while its database is down. A caller that hangs up costs no
+// connection, unless its statement goes on for a second. Behind a transaction pooler the
 // url must have default_query_exec_mode=exec. Close the pool after the last use.
 func OpenPool(ctx context.Context, url string) (*pgxpool.Pool, error) {
 	return newPool(ctx, url, func(cfg *pgxpool.Config) {
 		if !strings.Contains(url, "pool_max_conns") {
 			cfg.MaxConns = RequestConns
 		}
+		dbpool.ForRequests(cfg)
 	})
 }
 

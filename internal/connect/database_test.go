@@ -276,3 +276,34 @@ func TestConnectionsOfAProcess(t *testing.T) {
 		}
 	}
 }
+
+// A caller that hangs up costs the pool of requests no connection, because its statement soon ends.
+func TestAHangUpCostsRequestsNoConnection(t *testing.T) {
+	t.Parallel()
+	pools, err := OpenPools(t.Context(), pairtest.New(t).VideoURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pools.Close()
+	// On a busy machine a statement may take longer than it is given.
+	const wanted, most = 3, 30
+	kept := 0
+	for n := 0; n < most && kept < wanted; n++ {
+		if err := pools.Requests.Ping(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		before := pools.Requests.Stat().NewConnsCount()
+		hasty, hangUp := context.WithTimeout(t.Context(), 10*time.Millisecond)
+		_, _ = pools.Requests.Exec(hasty, `SELECT pg_sleep(0.1)`) // it may have its result
+		hangUp()
+		if err := pools.Requests.Ping(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if pools.Requests.Stat().NewConnsCount() == before {
+			kept++
+		}
+	}
+	if kept < wanted {
+		t.Errorf("%d connections of %d are kept", kept, most)
+	}
+}

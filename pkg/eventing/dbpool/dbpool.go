@@ -26,11 +26,9 @@ const (
 	// drainTime is how long a connection stays open after its statement was given up. That is enough to
 	// read the rest of an answer, so that a pooler does not see the connection reset.
 	drainTime = time.Second
-	// graceTime is how long a statement may go on after its context has ended. Almost all statements end
-	// within that time, and their connections stay open. Otherwise each request whose caller hangs up would
-	// cost a connection: the server would have to cancel the statement, end the session and begin another
-	// one. One caller that hangs up again and again would so take all connections of a pool from the others.
-	graceTime = 250 * time.Millisecond
+	// graceTime is how long a statement of a request may go on after its context has ended. A busy database
+	// answers almost all statements within that time.
+	graceTime = time.Second
 )
 
 // Configure changes cfg, which pgxpool.ParseConfig has returned, so that a pool of it
@@ -38,8 +36,6 @@ const (
 //   - closes a connection on which the server refuses to write (SQLSTATE 25006): after a failover, writes
 //     succeed only on a connection to the new primary;
 //   - replaces connections that were lost without an error;
-//   - lets a statement go on for a quarter of a second after its context has ended, so that a caller that hangs
-//     up costs no connection;
 //   - closes the connection of a statement that was given up, one second after that;
 //   - returns times in UTC, and reads and writes values alike whatever the settings of the database are.
 //
@@ -53,9 +49,6 @@ func Configure(cfg *pgxpool.Config) {
 	// Poolers accept both parameters when a connection begins. In times that Postgres sends as text, pgx reads
 	// no other datestyle. With another encoding, Postgres would convert text that is UTF-8 already.
 	cfg.ConnConfig.RuntimeParams["datestyle"], cfg.ConnConfig.RuntimeParams["client_encoding"] = "ISO, MDY", "UTF8"
-	cfg.ConnConfig.BuildContextWatcherHandler = func(conn *pgconn.PgConn) ctxwatch.Handler {
-		return &pgconn.DeadlineContextWatcherHandler{Conn: conn.Conn(), DeadlineDelay: graceTime}
-	}
 	cfg.ConnConfig.OnPgError = closeIfReadOnly(cfg.ConnConfig.OnPgError)
 	connected := cfg.AfterConnect
 	cfg.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
@@ -67,6 +60,16 @@ func Configure(cfg *pgxpool.Config) {
 			return nil
 		}
 		return connected(ctx, conn)
+	}
+}
+
+// ForRequests changes cfg, so that a statement may go on for a second after its context has ended. It is for a
+// pool of requests, whose contexts end when their callers hang up. Without it each such request may cost a
+// connection: pgx closes the connection at once, cancels the statement over a second one, and the pool opens a
+// third one. So a single caller that hangs up again and again can keep all other callers waiting.
+func ForRequests(cfg *pgxpool.Config) {
+	cfg.ConnConfig.BuildContextWatcherHandler = func(conn *pgconn.PgConn) ctxwatch.Handler {
+		return &pgconn.DeadlineContextWatcherHandler{Conn: conn.Conn(), DeadlineDelay: graceTime}
 	}
 }
 

@@ -48,6 +48,7 @@ func TestAHangUpCostsNoConnection(t *testing.T) {
 	}
 	cfg.MaxConns = 1
 	dbpool.Configure(cfg)
+	dbpool.ForRequests(cfg)
 	pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)

@@ -173,7 +173,7 @@ func (t *Tx) Conn() *pgx.Conn { return t.conn }
 var errLastFailed = errors.New("the last batch of the transaction has failed, or was not closed")
 
 // rollbackTime bounds a rollback, which takes one round trip. If the network is lost, the connection is of no use.
-const rollbackTime = 500 * time.Millisecond
+const rollbackTime = time.Second
 
 // end ends the transaction after the function do has returned the error failed, or nil. It rolls
 // back if do or its last batch failed. Otherwise it commits, unless do has already committed.
