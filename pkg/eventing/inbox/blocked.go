@@ -53,7 +53,7 @@ type blockedAggregates struct {
 	released chan string
 	running  sync.WaitGroup
 
-	repairSlots, deadLetterSlots, holdSlot *semaphore.Weighted
+	repairSlots, deadLetterSlots, holdSlot, noteSlot *semaphore.Weighted
 }
 
 func newBlockedAggregates() *blockedAggregates {
@@ -64,6 +64,7 @@ func newBlockedAggregates() *blockedAggregates {
 		repairSlots:     semaphore.NewWeighted(slotCount),
 		deadLetterSlots: semaphore.NewWeighted(slotCount),
 		holdSlot:        semaphore.NewWeighted(1),
+		noteSlot:        semaphore.NewWeighted(1),
 	}
 }
 

@@ -56,8 +56,8 @@ const (
 	pullWorks = 5 * time.Second
 	// heartbeatEvery is how often an idle consumer shows that it is alive.
 	heartbeatEvery = 10 * time.Second
-	// putOffLines is a number of log lines about events that were put off. So many lines are at WARN at
-	// once, and then one line a second. The rest are at DEBUG.
+	// putOffLines is a number of log lines about events that were put off, or about gaps. So many lines are at
+	// WARN at once, and then one line a second. The rest are at DEBUG.
 	putOffLines = 10
 )
 
@@ -97,8 +97,9 @@ type Consumer struct {
 	slow              streak
 	unknown           *unknowns
 	repairs           *recentRepairs
-	// putOffLines limits the log lines at WARN about events that were put off.
-	putOffLines *rate.Limiter
+	// putOffLines limits the log lines at WARN about events that were put off. gapLines and oldGapLines limit those
+	// about failed repairs: see repairFailed.
+	putOffLines, gapLines, oldGapLines *rate.Limiter
 	// filter is the subscription's filter at the last call of lookAtTopic that could read it.
 	filter string
 }
@@ -141,6 +142,8 @@ func NewConsumer(
 		repairs:  newRecentRepairs(),
 
 		putOffLines: rate.NewLimiter(1, putOffLines),
+		gapLines:    rate.NewLimiter(1, putOffLines),
+		oldGapLines: rate.NewLimiter(1, putOffLines),
 	}
 	c.metrics = newMetrics(subscription, c.budget, c.blocked, c.isAway)
 	return c

@@ -50,7 +50,7 @@ func (c *Consumer) repair(ctx context.Context, d *delivery, o Outcome) {
 		if !backoff.Sleep(ctx, wait, nil) {
 			return
 		}
-		began := time.Now()
+		began, noted := time.Now(), ""
 		for attempt, pause := range c.options.RepairBackoff.Attempts(ctx) {
 			err := c.repairOnce(ctx, d.event())
 			d.lost = errors.Is(err, ErrLost)
@@ -67,6 +67,7 @@ func (c *Consumer) repair(ctx context.Context, d *delivery, o Outcome) {
 				return
 			}
 			c.repairFailed(ctx, d, err, attempt, time.Since(began), pause)
+			noted = c.noteGap(ctx, d, err, noted)
 		}
 	})
 }
@@ -82,22 +83,39 @@ func (c *Consumer) repairOnce(ctx context.Context, e eventing.Event) (err error)
 	return c.handler.Repair(ctx, e)
 }
 
-// repairFailed shows in a metric, in the log and in the inbox row that a gap stays open. open is the
-// time since the first attempt.
+// repairFailed shows in a metric and in the log that a gap stays open. open is the time since the first attempt.
+// Thousands of gaps may be open for one reason, and each is tried again and again, so most of their lines are at DEBUG.
+// The lines of old gaps have a limiter of their own, because an alert looks for them.
 func (c *Consumer) repairFailed(ctx context.Context, d *delivery, err error, attempt int, open, pause time.Duration) {
 	if ctx.Err() != nil {
 		return
 	}
 	c.metrics.repairFailed(ctx)
-	level := slog.LevelWarn
+	level, lines := slog.LevelWarn, c.gapLines
 	if attempt >= alarming {
-		level = slog.LevelError
+		level, lines = slog.LevelError, c.oldGapLines
+	}
+	if !lines.Allow() {
+		level = slog.LevelDebug
 	}
 	c.logFor(d).Log(ctx, level, "gap not repaired yet", "error", err, "attempt", attempt,
 		"open_ms", open.Milliseconds(), "retry_in_ms", pause.Milliseconds())
-	if noted := c.store.noteError(ctx, d, "gap: "+err.Error()); noted != nil {
-		c.logFor(d).DebugContext(ctx, "gap not written down", "error", noted)
+}
+
+// noteGap writes in the inbox row why a gap stays open, and returns the text. It does nothing if the text is noted,
+// which was written before. One gap writes at a time. Otherwise the worker, which applies the events of all other
+// aggregates, would wait for a connection behind thousands of gaps.
+func (c *Consumer) noteGap(ctx context.Context, d *delivery, cause error, noted string) string {
+	why := "gap: " + cause.Error()
+	if why == noted || c.blocked.noteSlot.Acquire(ctx, 1) != nil {
+		return noted
 	}
+	defer c.blocked.noteSlot.Release(1)
+	if err := c.store.noteError(ctx, d, why); err != nil {
+		c.logFor(d).DebugContext(ctx, "gap not written down", "error", err)
+		return noted
+	}
+	return why
 }
 
 // recentRepairs remembers when aggregates were repaired, for at least twice repairEvery.
