@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// A database that came to its server as a dump, or by logical replication, lacks a part of what the migrations
-// have made, and the schema says that they were applied. The functions of this file make that part again.
+// If a database came to its server as a dump, or by logical replication, some results of its migrations are missing,
+// and the schema says that the migrations were applied. The functions of this file make these results again.
 
 // restoreRole gives the service's role each setting that it lacks, and makes it a member of the request role. Both
 // belong to the server, so no dump of a database has them. A setting that an administrator has made stays.
