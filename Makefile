@@ -2,7 +2,7 @@
 # fetches. `make` alone lists the targets.
 
 .DEFAULT_GOAL := help
-.PHONY: help run token tools clients clients-check test test-localpubsub test-postgres crash fresh compose-check tf-check tf-provider lint fmt generate verify proto-release fork aggregate ci clean
+.PHONY: help run token tools clients clients-check test test-localpubsub test-postgres crash fresh compose-check tf-check tf-provider lint vulnerabilities fmt generate verify proto-release fork aggregate ci clean
 
 # Extra arguments for the command behind run, test and bench.
 ARGS ?=
@@ -187,6 +187,9 @@ lint: $(LINTER) $(BUF) ## Lint Go and proto; refuse breaking changes of the rele
 	cd proto && buf lint && buf breaking --against released.yaml
 	$(LINT) run ./...
 	@for module in $(NESTED); do echo "golangci-lint run ./$$module/..." && (cd $$module && $(LINT) run ./...) || exit 1; done
+
+vulnerabilities: ## Look for calls of functions with known vulnerabilities, which it asks vuln.go.dev for
+	@for module in . $(NESTED); do go -C $$module run golang.org/x/vuln/cmd/govulncheck@v1.9.0 ./... || exit 1; done
 
 fmt: $(LINTER) ## Format the Go code
 	$(LINT) fmt

@@ -20,6 +20,7 @@ var commands = map[string]runs{
 	"make help":             {"commands_test.go", `"make", "help"`},
 	"make ci":               {".github/workflows/ci.yml", "run: make ci\n"},
 	"make lint":             {".ci/run", "\nmake lint\n"},
+	"make vulnerabilities":  {".github/workflows/ci.yml", "run: make vulnerabilities\n"},
 	"make verify":           {".ci/run", "\nmake verify\n"},
 	"make test":             {".ci/run", "\ntests make test ARGS="},
 	"make test ARGS=-short": {".ci/run", " test ARGS='-short "},

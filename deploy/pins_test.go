@@ -98,8 +98,8 @@ func TestTheUpdaterFindsEveryPin(t *testing.T) {
 		t.Error("the updater takes a release at once, before a malicious one is noticed")
 	}
 	pins := map[string]*regexp.Regexp{
-		"Makefile":                 regexp.MustCompile(`\$\(TOOLS\)/\.([a-z-]+@v[0-9.]+)`),
-		".github/workflows/ci.yml": regexp.MustCompile(`(?:/images|" run) (\S+[:@]\S+)`),
+		"Makefile":                 regexp.MustCompile(`(?:\$\(TOOLS\)/\.| run )([a-z./-]+@v[0-9.]+)`),
+		".github/workflows/ci.yml": regexp.MustCompile(`/images (\S+[:@]\S+)`),
 
 		strings.TrimPrefix(terraformAction, "../"): regexp.MustCompile(`terraform_version: (\S+),`),
 	}
