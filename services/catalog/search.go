@@ -57,24 +57,33 @@ func (s *searches) do(ctx context.Context, q Query, read func(context.Context) e
 	}
 	searching, cancel := context.WithTimeout(ctx, searchTime)
 	defer cancel()
-	turns := []chan struct{}{s.turns}
 	if q.Caller.Kind == auth.User { // other callers send the searches of many users
-		own := s.join(q.Caller.Scope())
-		defer s.leave(q.Caller.Scope())
-		turns = []chan struct{}{own.turn, s.turns}
-	}
-	for _, turn := range turns {
-		select {
-		case turn <- struct{}{}:
-			defer func() { <-turn }()
-		case <-searching.Done():
-			if err := ctx.Err(); err != nil {
-				return err // the caller's own deadline
-			}
-			return errTooManySearches
+		user := q.Caller.Scope()
+		own := s.join(user)
+		defer s.leave(user)
+		if err := takeTurn(ctx, searching, own.turn); err != nil {
+			return err
 		}
+		defer func() { <-own.turn }()
 	}
+	if err := takeTurn(ctx, searching, s.turns); err != nil {
+		return err
+	}
+	defer func() { <-s.turns }()
 	return read(searching)
+}
+
+// takeTurn waits for a turn until searching ends, which is a context of ctx with less time.
+func takeTurn(ctx, searching context.Context, turns chan struct{}) error {
+	select {
+	case turns <- struct{}{}:
+		return nil
+	case <-searching.Done():
+		if err := ctx.Err(); err != nil {
+			return err // the caller's own deadline
+		}
+		return errTooManySearches
+	}
 }
 
 // join adds a search to those of user, until leave is called.
@@ -94,7 +103,8 @@ func (s *searches) leave(user string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	own := s.users[user]
-	if own.count--; own.count == 0 {
+	own.count--
+	if own.count == 0 {
 		delete(s.users, user)
 	}
 }
