@@ -1,7 +1,9 @@
 package operator
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"time"
@@ -108,10 +110,31 @@ func show(ctx context.Context, s *invocation) error {
 			fmt.Fprintln(w, "The event has left the outbox; --json shows what it was.")
 		} else {
 			printEvent(w, *d.Event)
-			fmt.Fprintf(w, "%s\n", d.Row)
+			fmt.Fprintf(w, "%s\n", withoutPayload(d.Row))
 		}
 		printActions(w, d.Actions)
 	})
+}
+
+// withoutPayload returns a row of the outbox for a person, with the size of the payload in its place. That of the largest
+// event has 84,000 digits.
+func withoutPayload(row json.RawMessage) []byte {
+	var columns map[string]any
+	decoder := json.NewDecoder(bytes.NewReader(row))
+	decoder.UseNumber()
+	if err := decoder.Decode(&columns); err != nil {
+		return row
+	}
+	if payload, ok := columns["payload"].(string); ok { // \x, and two digits for each byte
+		columns["payload"] = fmt.Sprintf("%d bytes, --json has them", max(0, len(payload)/2-1))
+	}
+	var text bytes.Buffer
+	encoder := json.NewEncoder(&text)
+	encoder.SetEscapeHTML(false)
+	if err := encoder.Encode(columns); err != nil {
+		return row
+	}
+	return bytes.TrimSpace(text.Bytes())
 }
 
 // printCounts prints how many events wait. A Status counts a part of a large backlog only.

@@ -3,6 +3,7 @@ package operator
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"strings"
 	"testing"
@@ -54,6 +55,15 @@ func TestOutboxStatusListAndShow(t *testing.T) {
 		if !strings.Contains(stdout, ids[0].String()) || !strings.Contains(stdout, "rpc error: no field 7") || stderr != "" {
 			t.Errorf("outbox %s does not show the parked event and why, in one line: %s%s", line, stdout, stderr)
 		}
+	}
+	size := fmt.Sprintf(`"%d bytes, --json has them"`, len(payload))
+	if stdout, _ := b.run(t, 0, "outbox show "+ids[0].String()); !strings.Contains(stdout, size) || strings.Contains(stdout, fmt.Sprintf("%x", payload)) {
+		t.Errorf("show: %s; want the size of the payload, and not the payload", stdout)
+	}
+	var whole struct{ Row struct{ Payload string } }
+	b.json(t, 0, "outbox show "+ids[0].String(), &whole)
+	if whole.Row.Payload != fmt.Sprintf(`\x%x`, payload) {
+		t.Errorf("show in JSON: %+v", whole)
 	}
 	if _, stderr := b.run(t, 1, "outbox show "+uuid.NewString()); !strings.Contains(stderr, "no such event") {
 		t.Errorf("show of nothing: %s", stderr)
