@@ -73,7 +73,7 @@ func (s *searches) do(ctx context.Context, q Query, read func(context.Context) e
 	return read(searching)
 }
 
-// takeTurn waits for a turn until searching ends, which is a context of ctx with less time.
+// takeTurn waits for one of turns until searching ends. searching is ctx with less time.
 func takeTurn(ctx, searching context.Context, turns chan struct{}) error {
 	select {
 	case turns <- struct{}{}:
