@@ -150,10 +150,12 @@ func TestALockHoldsUpNoOtherTenant(t *testing.T) {
 	for w := range writers {
 		writing.Go(func() {
 			for !ended.Load() {
-				if err := update(eventing.DefaultTenant); !errors.Is(err, txn.ErrLocked) {
+				switch err := update(eventing.DefaultTenant); {
+				case errors.Is(err, txn.ErrLocked):
+					refused[w].Add(1)
+				case !errors.Is(err, txn.ErrBusy): // which a starved machine gives, too
 					t.Errorf("a write of the locked row: %v", err)
 				}
-				refused[w].Add(1)
 			}
 		})
 	}
