@@ -36,6 +36,15 @@ func TestTheLimitsOfAProcessesEnd(t *testing.T) {
 			t.Errorf("package serve says %q, want%s at its end", row, want)
 		}
 	}
+	// A statement goes on after its context. So the contexts of the last statements end before the limits.
+	for file, context := range map[string]string{
+		outbox: "settleFor:  settleTime - dbpool.Grace", inbox: "after(ctx, leaveTime-closeTime-dbpool.Grace)",
+		"pkg/eventing/inbox/transaction.go": "after(ctx, drainTime-dbpool.Grace)",
+	} {
+		if !strings.Contains(readFile(t, file), context) {
+			t.Errorf("%s has no %s", file, context)
+		}
+	}
 	for _, other := range []struct {
 		file, says string
 		limit      time.Duration

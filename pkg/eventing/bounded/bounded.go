@@ -1,6 +1,6 @@
-// Package bounded runs statements within a time limit. A caller waits no longer than the limit,
-// even if the server does not answer, or another session holds a lock. TryAgain repeats work after a failed
-// connection.
+// Package bounded runs statements within a time limit. A caller waits no longer than the limit, or
+// [example.com/lockstep/pkg/eventing/dbpool.Grace] more if a statement runs when the limit passes, even if the
+// server does not answer, or another session holds a lock. TryAgain repeats work after a failed connection.
 package bounded
 
 import (

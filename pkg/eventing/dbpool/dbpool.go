@@ -26,11 +26,12 @@ const (
 	// drainTime is how long a connection stays open after its statement was given up. That is enough to
 	// read the rest of an answer, so that a pooler does not see the connection reset.
 	drainTime = time.Second
-	// graceTime is how long a statement may go on after its context has ended. Almost all statements end
-	// within that time, and their connections stay open. Otherwise each request whose caller hangs up would
-	// cost a connection: the server would have to cancel the statement, end the session and begin another
-	// one. One caller that hangs up again and again would so take all connections of a pool from the others.
-	graceTime = 250 * time.Millisecond
+	// Grace is how long a statement may go on after its context has ended, in a pool of [Configure]. Almost all
+	// statements end within that time, and their connections stay open. Otherwise each request whose caller hangs
+	// up would cost a connection: the server would have to cancel the statement, end the session and begin another
+	// one. One caller that hangs up again and again would so take all connections of a pool from the others. If a
+	// statement must have ended at a time, its context ends Grace before.
+	Grace = 250 * time.Millisecond
 )
 
 // Configure changes cfg, which pgxpool.ParseConfig has returned, so that a pool of it
@@ -38,8 +39,8 @@ const (
 //   - closes a connection on which the server refuses to write (SQLSTATE 25006): after a failover, writes
 //     succeed only on a connection to the new primary;
 //   - replaces connections that were lost without an error;
-//   - lets a statement go on for a quarter of a second after its context has ended, so that a caller that hangs
-//     up costs no connection;
+//   - lets a statement go on for a quarter of a second after its context has ended (Grace), so that a caller that
+//     hangs up costs no connection;
 //   - closes the connection of a statement that was given up, one second after that;
 //   - returns times in UTC, and reads and writes values alike whatever the settings of the database are.
 //
@@ -54,7 +55,7 @@ func Configure(cfg *pgxpool.Config) {
 	// no other datestyle. With another encoding, Postgres would convert text that is UTF-8 already.
 	cfg.ConnConfig.RuntimeParams["datestyle"], cfg.ConnConfig.RuntimeParams["client_encoding"] = "ISO, MDY", "UTF8"
 	cfg.ConnConfig.BuildContextWatcherHandler = func(conn *pgconn.PgConn) ctxwatch.Handler {
-		return &pgconn.DeadlineContextWatcherHandler{Conn: conn.Conn(), DeadlineDelay: graceTime}
+		return &pgconn.DeadlineContextWatcherHandler{Conn: conn.Conn(), DeadlineDelay: Grace}
 	}
 	cfg.ConnConfig.OnPgError = closeIfReadOnly(cfg.ConnConfig.OnPgError)
 	connected := cfg.AfterConnect

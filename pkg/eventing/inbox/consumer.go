@@ -16,6 +16,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"example.com/lockstep/pkg/eventing/backoff"
+	"example.com/lockstep/pkg/eventing/dbpool"
 	"example.com/lockstep/pkg/eventing/hook"
 )
 
@@ -45,7 +46,7 @@ const (
 	// leaveTime bounds the work of Run after its context has ended, without the calls of hooks, which hookTime bounds. A
 	// process has 10 seconds to end, and its server may take 5.5 of them. Within leaveTime the running transaction has
 	// drainTime. The streams have the last closeTime of leaveTime, in which they send the nacks. So all statements end
-	// before that part begins.
+	// before that part begins. The contexts of statements end dbpool.Grace before these times.
 	leaveTime = 3100 * time.Millisecond
 	drainTime = 1800 * time.Millisecond
 	closeTime = time.Second
@@ -249,7 +250,7 @@ func (c *Consumer) work(ctx context.Context) {
 	alive := time.NewTicker(heartbeatEvery)
 	defer alive.Stop()
 	var unfinished []*delivery
-	writing, cancel := after(ctx, leaveTime-closeTime)
+	writing, cancel := after(ctx, leaveTime-closeTime-dbpool.Grace)
 	defer cancel()
 	defer func() {
 		c.shutDown(writing, slices.Concat(unfinished, c.blocked.all(), c.waiting.take(c.waiting.count)))

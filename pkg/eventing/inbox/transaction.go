@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"example.com/lockstep/pkg/eventing/checkpoint"
+	"example.com/lockstep/pkg/eventing/dbpool"
 )
 
 // begin queues BEGIN and the settings of a batch's transaction. They are sent together with the first
@@ -72,7 +73,7 @@ func (c *Consumer) lockWait(batch []*delivery) time.Duration {
 // outcome of each event. A duplicate has no outcome. If ctx ends, the transaction has drainTime
 // left.
 func (c *Consumer) tryBatch(ctx context.Context, batch []*delivery) (map[uuid.UUID]Outcome, error) {
-	draining, end := after(ctx, drainTime)
+	draining, end := after(ctx, drainTime-dbpool.Grace)
 	defer end()
 	txCtx, cancel := context.WithTimeout(draining, batchTimeout)
 	defer cancel()

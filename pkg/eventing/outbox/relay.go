@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"example.com/lockstep/pkg/eventing/backoff"
+	"example.com/lockstep/pkg/eventing/dbpool"
 	"example.com/lockstep/pkg/eventing/hook"
 	"example.com/lockstep/pkg/eventing/notify"
 	"example.com/lockstep/pkg/eventing/outbox/queue"
@@ -69,7 +70,8 @@ type Relay struct {
 	metrics   *metrics
 	// token identifies this relay on its leases.
 	token string
-	// lastFor, drainFor and settleFor are lastTime, drainTime and settleTime, except in tests.
+	// lastFor and drainFor are lastTime and drainTime. settleFor is settleTime without dbpool.Grace, so that the last
+	// statement ends within settleTime. Tests have other values.
 	lastFor, drainFor, settleFor time.Duration
 
 	inFlight     *inFlight
@@ -110,7 +112,7 @@ func NewRelay(
 		token:      uuid.NewString(),
 		lastFor:    lastTime,
 		drainFor:   drainTime,
-		settleFor:  settleTime,
+		settleFor:  settleTime - dbpool.Grace,
 		inFlight:   newInFlight(),
 		followUps:  newFollowUps(),
 		calls:      hook.New(own, "OnRefused", "OnPaused"),
@@ -162,6 +164,8 @@ func (r *Relay) Run(ctx context.Context) error {
 	defer over()
 	closing, closed := outlive(ctx, r.drainFor+r.settleFor)
 	defer closed()
+	ending, ended := outlive(ctx, r.drainFor+r.settleFor+dbpool.Grace)
+	defer ended()
 	stopCalls := r.calls.Start(ctx)
 	// The channels have room for everything that may be in flight, so no send ever waits.
 	const most = maxEvents + maxCandidates
@@ -202,7 +206,7 @@ func (r *Relay) Run(ctx context.Context) error {
 		r.log.WarnContext(closing, "relay has ended before it could hand back its leases, they run out by themselves", "events", left)
 	}
 	r.deregister(closing)
-	stopCalls(closing)
+	stopCalls(ending)
 	return nil
 }
 
