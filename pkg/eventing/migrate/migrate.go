@@ -74,9 +74,10 @@ type Schema struct {
 // turns behind an advisory lock. Up also repairs a schema that came from another server: it extends the file of
 // the outbox to the size that it was created with, gives Role the settings that it lacks, makes it a member
 // of RequestRole, and moves the sequences of the library's tables that are behind them. It leaves the sequences of
-// the service's own tables as they are. Up returns [ErrSettings] in a database of another encoding than UTF8. Up returns [ErrReplaced], and applies nothing, if a migration's number was
-// applied as another file. Up returns [ErrRebuild] if it would apply a migration while there is a rebuild,
-// and no rebuild begins while Up runs. Only ctx bounds Up, because an index on a large table takes minutes.
+// the service's own tables as they are. Up returns [ErrSettings] in a database of another encoding than UTF8. Up
+// returns [ErrReplaced], and applies nothing, if a migration's number was applied as another file. Up returns
+// [ErrRebuild] if it would apply a migration while there is a rebuild, and no rebuild begins while Up runs. Only
+// ctx bounds Up, because an index on a large table takes minutes.
 func (s Schema) Up(ctx context.Context, adminURL string, log *slog.Logger) error {
 	db, err := s.Open(adminURL)
 	if err != nil {
