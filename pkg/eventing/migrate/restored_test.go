@@ -95,12 +95,12 @@ func TestSequencesOfTheServiceStay(t *testing.T) {
 	}
 	up()
 	if _, err := admin.Exec(t.Context(), fmt.Sprintf(`
-		CREATE TABLE %[1]s.customers (id bigint PRIMARY KEY);
-		CREATE SEQUENCE %[1]s.ids START 1000 OWNED BY %[1]s.customers.id;
-		INSERT INTO %[1]s.customers VALUES (5);
-		CREATE TABLE %[1]s.invoices (code text);
-		CREATE SEQUENCE %[1]s.codes OWNED BY %[1]s.invoices.code;
-		INSERT INTO %[1]s.invoices VALUES ('2026-7')`, schema.Name)); err != nil {
+		CREATE TABLE %[1]s.own (id bigint PRIMARY KEY);
+		CREATE SEQUENCE %[1]s.ids START 1000 OWNED BY %[1]s.own.id;
+		INSERT INTO %[1]s.own VALUES (5);
+		CREATE TABLE %[1]s.texts (code text);
+		CREATE SEQUENCE %[1]s.codes OWNED BY %[1]s.texts.code;
+		INSERT INTO %[1]s.texts VALUES ('2026-7')`, schema.Name)); err != nil {
 		t.Fatal(err)
 	}
 	up()
