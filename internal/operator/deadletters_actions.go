@@ -75,13 +75,13 @@ func (m ReadModel) settle(ctx context.Context, s *invocation, inOrder bool, note
 		return err
 	}
 	if !s.yes {
-		planned := settleEach(ctx, batch.Letters, chosen, inOrder, func(deadletter.Letter) (string, error) { return "", nil })
+		planned := settleEach(ctx, batch, chosen, inOrder, func(deadletter.Letter) (string, error) { return "", nil })
 		return s.report(planned, batch, note)
 	}
 	bar := s.progress()
 	bar.unit = "dead letters"
 	bar.begin(s.Args[0], int64(len(chosen)))
-	outcomes := settleEach(ctx, batch.Letters, chosen, inOrder, func(l deadletter.Letter) (string, error) {
+	outcomes := settleEach(ctx, batch, chosen, inOrder, func(l deadletter.Letter) (string, error) {
 		defer bar.add(1)
 		return do(ctx, batch, l)
 	})
@@ -91,15 +91,15 @@ func (m ReadModel) settle(ctx context.Context, s *invocation, inOrder bool, note
 	return s.report(outcomes, batch, note)
 }
 
-// settleEach runs do on each of chosen, which are dead letters of all in its order. After the end of ctx it runs do on
+// settleEach runs do on each of chosen, which are dead letters of batch in its order. After the end of ctx it runs do on
 // none. If inOrder is set, it runs do on no dead letter behind an older one of its aggregate that stays, because it was
-// not chosen or because it failed.
+// not chosen, because it is unread, or because it failed.
 func settleEach(
-	ctx context.Context, all, chosen []deadletter.Letter, inOrder bool, do func(deadletter.Letter) (string, error),
+	ctx context.Context, batch *deadletter.Batch, chosen []deadletter.Letter, inOrder bool, do func(deadletter.Letter) (string, error),
 ) []outcome {
 	outcomes := make([]outcome, 0, len(chosen)) // not null in JSON
 	var left oldest
-	for _, l := range all {
+	for _, l := range batch.All() {
 		behind := left.before(l) && inOrder
 		if i := len(outcomes); i == len(chosen) || !chosen[i].Same(l) {
 			left.add(l)

@@ -15,6 +15,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"example.com/lockstep/pkg/eventing"
 )
 
 func TestFaultOf(t *testing.T) {
@@ -70,6 +72,17 @@ func TestFaultOf(t *testing.T) {
 		if got := faultOf(c.err); got != c.want {
 			t.Errorf("%s: %v, want %v", name, got, c.want)
 		}
+	}
+}
+
+// A handler's permanent error is the event's first time limit, too, if the error of a service of the handler's own is in it.
+// The event goes to the dead letters at once all the same.
+func TestAPermanentErrorIsNoFirstLimit(t *testing.T) {
+	t.Parallel()
+	late := fmt.Errorf("ask: %w", context.DeadlineExceeded)
+	var refused, slow delivery
+	if refused.firstLimit(eventing.Permanent(late)) || !slow.firstLimit(late) || slow.firstLimit(late) {
+		t.Error("want a free try of the slow event alone, and one only")
 	}
 }
 

@@ -52,7 +52,8 @@ type Schema struct {
 	// a role belongs to all of them. The role of an existing service has to keep its own settings. So it is
 	// not Role, but a member of Role: see "A service that has tables already" in the package doc. The first
 	// Up needs the right to create roles (CREATEROLE). A later Up needs that right if the role lacks a setting,
-	// because a release has another one, or because the schema came from another server.
+	// because a release has another one, or because the schema came from another server. To lift a limit, set it to
+	// 0: each Up makes a setting again that was reset.
 	Role string
 	// RequestRole is the role of requests, if rows belong to tenants. See pkg/eventing/tenant. If
 	// it is empty, every statement runs as Role. A schema has a request role from its first
@@ -72,10 +73,11 @@ type Schema struct {
 // otherwise. Up is idempotent, and safe to run from several processes at once, because they take
 // turns behind an advisory lock. Up also repairs a schema that came from another server: it extends the file of
 // the outbox to the size that it was created with, gives Role the settings that it lacks, makes it a member
-// of RequestRole, and moves sequences that are behind their tables. Up returns [ErrSettings] in a database
-// of another encoding than UTF8. Up returns [ErrReplaced], and applies nothing, if a migration's number was
-// applied as another file. Up returns [ErrRebuild] if it would apply a migration while there is a rebuild,
-// and no rebuild begins while Up runs. Only ctx bounds Up, because an index on a large table takes minutes.
+// of RequestRole, and moves the sequences of the library's tables that are behind them. It leaves the sequences of
+// the service's own tables as they are. Up returns [ErrSettings] in a database of another encoding than UTF8. Up
+// returns [ErrReplaced], and applies nothing, if a migration's number was applied as another file. Up returns
+// [ErrRebuild] if it would apply a migration while there is a rebuild, and no rebuild begins while Up runs. Only
+// ctx bounds Up, because an index on a large table takes minutes.
 func (s Schema) Up(ctx context.Context, adminURL string, log *slog.Logger) error {
 	db, err := s.Open(adminURL)
 	if err != nil {

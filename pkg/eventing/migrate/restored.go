@@ -59,8 +59,9 @@ END
 $$`
 }
 
-// restoreSequences moves each sequence of the schema that is behind its column. Logical replication copies the rows
-// and not the sequences. The next migration, and each action of an operator, would then fail as a duplicate.
+// restoreSequences moves the sequences of goose's and the operators' table that are behind their columns. Logical
+// replication copies the rows and not the sequences. The next migration, and each action of an operator, would then
+// fail as a duplicate. The service's own sequences stay, because not each is to be ahead of its column.
 func restoreSequences(ctx context.Context, db *sql.DB) error {
 	_, err := db.ExecContext(ctx, `DO $$
 DECLARE
@@ -73,7 +74,8 @@ BEGIN
                       AND d.refclassid = 'pg_class'::regclass AND d.deptype IN ('a', 'i')
       JOIN pg_class owner ON owner.oid = d.refobjid
       JOIN pg_attribute a ON a.attrelid = d.refobjid AND a.attnum = d.refobjsubid
-     WHERE seq.relkind = 'S' AND seq.relnamespace = current_schema()::regnamespace
+     WHERE seq.relkind = 'S' AND owner.relnamespace = current_schema()::regnamespace
+       AND owner.relname IN ('`+versions+`', 'operator_actions')
   LOOP
     EXECUTE format('SELECT setval(%1$L, newest) FROM (SELECT max(%2$I) AS newest FROM %3$s) AS t
                      WHERE newest > coalesce(pg_sequence_last_value(%1$L), 0)', s.sequence, s.name, s.owner);

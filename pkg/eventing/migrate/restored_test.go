@@ -78,3 +78,34 @@ func TestASchemaFromAnotherServer(t *testing.T) {
 	}
 	do(action)
 }
+
+// Sequences of the service's own tables stay as they are. An application may use numbers as it likes: beyond a gap, in
+// a text, or in another table.
+func TestSequencesOfTheServiceStay(t *testing.T) {
+	t.Parallel()
+	pg := pgtest.New(t)
+	admin := pg.Pool(t, pg.Admin)
+	schema := orders
+	schema.Name = "numbers_" + uuid.NewString()[:8]
+	up := func() {
+		t.Helper()
+		if err := schema.Up(t.Context(), pg.Admin, slog.New(slog.DiscardHandler)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	up()
+	if _, err := admin.Exec(t.Context(), fmt.Sprintf(`
+		CREATE TABLE %[1]s.own (id bigint PRIMARY KEY);
+		CREATE SEQUENCE %[1]s.ids START 1000 OWNED BY %[1]s.own.id;
+		INSERT INTO %[1]s.own VALUES (5);
+		CREATE TABLE %[1]s.texts (code text);
+		CREATE SEQUENCE %[1]s.codes OWNED BY %[1]s.texts.code;
+		INSERT INTO %[1]s.texts VALUES ('2026-7')`, schema.Name)); err != nil {
+		t.Fatal(err)
+	}
+	up()
+	var next int64
+	if err := admin.QueryRow(t.Context(), `SELECT nextval($1::text::regclass)`, schema.Name+".ids").Scan(&next); err != nil || next != 1000 {
+		t.Errorf("the next id is %d, %v; want 1000", next, err)
+	}
+}

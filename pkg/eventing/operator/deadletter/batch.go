@@ -144,13 +144,20 @@ func (b *Batch) match(ctx context.Context) error {
 			b.Letters = append(b.Letters, messages[0].letter(len(messages)))
 		}
 	}
-	slices.SortFunc(b.Letters, func(one, other Letter) int {
-		return cmp.Or(
-			cmp.Compare(one.key(), other.key()),
-			cmp.Compare(one.Version, other.Version),
-			cmp.Compare(one.place(), other.place()))
-	})
+	slices.SortFunc(b.Letters, inOrder)
 	return nil
+}
+
+// All returns Letters and Unread together, in the order of Letters.
+func (b *Batch) All() []Letter {
+	return slices.SortedFunc(slices.Values(slices.Concat(b.Letters, b.Unread)), inOrder)
+}
+
+func inOrder(one, other Letter) int {
+	return cmp.Or(
+		cmp.Compare(one.key(), other.key()),
+		cmp.Compare(one.Version, other.Version),
+		cmp.Compare(one.place(), other.place()))
 }
 
 func (l Letter) key() string { return eventing.Key(l.AggregateType, l.AggregateID) }
