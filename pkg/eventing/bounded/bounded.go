@@ -1,6 +1,7 @@
 // Package bounded runs statements within a time limit. A caller waits no longer than the limit,
-// even if the server does not answer, or another session holds a lock. TryAgain repeats work after a failed
-// connection.
+// even if the server does not answer, or another session holds a lock. Only on a pool of
+// [example.com/lockstep/pkg/eventing/dbpool.ForRequests], a statement that runs when the limit passes has a second more. TryAgain
+// repeats work after a failed connection.
 package bounded
 
 import (
