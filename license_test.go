@@ -58,7 +58,7 @@ func TestImagesHaveLicenses(t *testing.T) {
 		}
 	}
 	copies := regexp.MustCompile(`(\S*deploy/licenses\.sh) /out/licenses (.*)`).FindAllStringSubmatch(dockerfile, -1)
-	if images != 4 || len(copies) != 2 {
+	if images < 4 || len(copies) != 2 {
 		t.Fatalf("%d images, %d copies of licenses", images, len(copies))
 	}
 	for _, c := range copies {
