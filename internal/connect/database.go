@@ -44,17 +44,17 @@ const (
 	closeTime = 5 * time.Second
 )
 
-// OpenPool returns a traced pool for requests. The pool returns times in UTC, and connects when it
-// is first used, so a service can start while its database is down. A caller that hangs up costs no
-// connection, unless its statement goes on for a second. Behind a transaction pooler the
+// OpenPool returns a traced pool for requests, or for an operator's command. The pool returns times in UTC, and connects when it
+// is first used, so a service can start while its database is down. Behind a transaction pooler the
 // url must have default_query_exec_mode=exec. Close the pool after the last use.
 func OpenPool(ctx context.Context, url string) (*pgxpool.Pool, error) {
-	return newPool(ctx, url, func(cfg *pgxpool.Config) {
-		if !strings.Contains(url, "pool_max_conns") {
-			cfg.MaxConns = RequestConns
-		}
-		dbpool.ForRequests(cfg)
-	})
+	return newPool(ctx, url, func(cfg *pgxpool.Config) { sizeForRequests(cfg, url) })
+}
+
+func sizeForRequests(cfg *pgxpool.Config, url string) {
+	if !strings.Contains(url, "pool_max_conns") {
+		cfg.MaxConns = RequestConns
+	}
 }
 
 // ReservePool is like OpenPool, but the pool has at most conns connections, whatever the url says.

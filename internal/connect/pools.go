@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"example.com/lockstep/pkg/eventing/dbpool"
 )
 
 // Pools are the pools of a process that serves (see "Postgres" in the package doc).
@@ -13,14 +15,19 @@ type Pools struct {
 	Requests, Loops, Probe *pgxpool.Pool
 }
 
-// OpenPools opens the pools for url, as OpenPool and ReservePool do. Close them after the last use.
+// OpenPools opens the pools for url, as OpenPool and ReservePool do. A caller of a request that hangs up costs no
+// connection, unless its statement goes on for a second ([dbpool.ForRequests]). Close the pools after the last use.
 func OpenPools(ctx context.Context, url string) (p Pools, err error) {
 	defer func() {
 		if err != nil {
 			p.Close()
 		}
 	}()
-	if p.Requests, err = OpenPool(ctx, url); err != nil {
+	p.Requests, err = newPool(ctx, url, func(cfg *pgxpool.Config) {
+		sizeForRequests(cfg, url)
+		dbpool.ForRequests(cfg)
+	})
+	if err != nil {
 		return p, err
 	}
 	if p.Loops, err = ReservePool(ctx, url, LoopConns); err != nil {

@@ -151,7 +151,8 @@ func (c *Consumer) block(ctx context.Context, d *delivery, why reason, until fun
 // dead-lettered. eventFailed returns d if ctx ended before either was decided.
 func (c *Consumer) eventFailed(ctx context.Context, d *delivery, cause error, class fault) []*delivery {
 	ctx = d.in(ctx)
-	if class == locked || class == lacking || class == timedOut && (c.slow.add(d.key()) || d.firstLimit(cause)) {
+	slow := class == timedOut && !eventing.IsPermanent(cause)
+	if class == locked || class == lacking || slow && (c.slow.add(d.key()) || d.firstLimit()) {
 		return c.putOff(ctx, d, cause, class)
 	}
 	if p, ok := errors.AsType[*panicError](cause); ok {

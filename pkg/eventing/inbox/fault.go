@@ -8,8 +8,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
-
-	"example.com/lockstep/pkg/eventing"
 )
 
 // fault is the cause of an error. Only Consumer.classify decides it.
@@ -142,9 +140,9 @@ func isOfNetwork(err error) bool {
 
 // firstLimit reports whether d, which has just met a time limit alone, has met none before. The database, its network
 // or its disk may have stood still, and work again by now. A slow handler is slow at the next try, too. An event that
-// breaks its connections has had its free tries (maxBreaks), and an error that the handler calls permanent has none.
-func (d *delivery) firstLimit(cause error) bool {
-	first := !d.limited && d.breaks < maxBreaks && !eventing.IsPermanent(cause)
+// breaks its connections has had its free tries (maxBreaks).
+func (d *delivery) firstLimit() bool {
+	first := !d.limited && d.breaks < maxBreaks
 	d.limited = true
 	return first
 }

@@ -75,14 +75,26 @@ func TestFaultOf(t *testing.T) {
 	}
 }
 
-// A handler's permanent error is the event's first time limit, too, if the error of a service of the handler's own is in it.
-// The event goes to the dead letters at once all the same.
-func TestAPermanentErrorIsNoFirstLimit(t *testing.T) {
+// Events whose errors the handler calls permanent go to the dead letters at once, also if a time limit is in the errors, and
+// however many they are.
+func TestAPermanentErrorIsNoTimeLimit(t *testing.T) {
 	t.Parallel()
-	late := fmt.Errorf("ask: %w", context.DeadlineExceeded)
-	var refused, slow delivery
-	if refused.firstLimit(eventing.Permanent(late)) || !slow.firstLimit(late) || slow.firstLimit(late) {
-		t.Error("want a free try of the slow event alone, and one only")
+	b := newBench(t)
+	c, calls := b.consumer(t), 0
+	c.functions().apply = each(func(ctx context.Context, tx pgx.Tx, change Change) (Outcome, error) {
+		if change.Event.AggregateID == "good" {
+			return b.apply(ctx, tx, change)
+		}
+		calls++
+		return 0, eventing.Permanent(fmt.Errorf("ask: %w", context.DeadlineExceeded))
+	})
+	for i := range 2 * maxSlow {
+		c.finish(t, delivered(event(fmt.Sprint(i), 1)))
+	}
+	c.finish(t, delivered(event("good", 1)))
+	b.isSettled(t, 1, 2*maxSlow)
+	if calls != 2*maxSlow {
+		t.Errorf("%d calls for %d events", calls, 2*maxSlow)
 	}
 }
 

@@ -103,11 +103,11 @@ func (c *Consumer) repairFailed(ctx context.Context, d *delivery, err error, att
 }
 
 // noteGap writes in the inbox row why a gap stays open, and returns the text. It does nothing if the text is noted,
-// which was written before. One gap writes at a time. Otherwise the worker, which applies the events of all other
-// aggregates, would wait for a connection behind thousands of gaps.
+// which was written before, or while another gap writes. Otherwise the worker, which applies the events of all other
+// aggregates, would wait for a connection behind thousands of gaps. The next attempt writes the text, then.
 func (c *Consumer) noteGap(ctx context.Context, d *delivery, cause error, noted string) string {
 	why := "gap: " + cause.Error()
-	if why == noted || c.blocked.noteSlot.Acquire(ctx, 1) != nil {
+	if why == noted || !c.blocked.noteSlot.TryAcquire(1) {
 		return noted
 	}
 	defer c.blocked.noteSlot.Release(1)

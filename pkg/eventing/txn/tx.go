@@ -181,8 +181,10 @@ func (t *Tx) end(ctx context.Context, failed error) error {
 	switch {
 	case t.tx == nil || t.committed:
 		return failed
-	case failed == nil && !t.ended:
+	case failed == nil && !t.ended && ctx.Err() == nil:
 		return t.tx.Commit(ctx)
+	case failed == nil && !t.ended:
+		failed = ctx.Err()
 	case failed == nil:
 		failed = errLastFailed
 	}

@@ -186,6 +186,25 @@ func TestATransactionOfAHangUpIsRolledBack(t *testing.T) {
 	}
 }
 
+// A transaction whose caller hangs up during the last statement is rolled back, too.
+func TestATransactionOfALateHangUpIsRolledBack(t *testing.T) {
+	t.Parallel()
+	pool := notes(t)
+	before := pool.Stat().NewConnsCount()
+	ctx, hangUp := context.WithCancel(t.Context())
+	err := NewWriter(pool).Write(ctx, tenant.All(), "", func(tx *Tx) error {
+		_, err := tx.Exec(ctx, `INSERT INTO notes VALUES (1)`)
+		hangUp() // as if the statement had gone on after its context
+		return err
+	})
+	if n := count(t, pool); !errors.Is(err, context.Canceled) || n != 0 {
+		t.Errorf("%v, %d rows, want none", err, n)
+	}
+	if n := pool.Stat().NewConnsCount(); n != before {
+		t.Errorf("%d connections were made after it, want none", n-before)
+	}
+}
+
 // A transaction is in its tenant's scope from the first statement to the last, and the connection is
 // not afterwards. In the zero Scope no statement runs.
 func TestATransactionIsInItsScope(t *testing.T) {
