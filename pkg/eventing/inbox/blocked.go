@@ -147,12 +147,16 @@ func (c *Consumer) block(ctx context.Context, d *delivery, why reason, until fun
 	})
 }
 
+// isExcused reports whether a time limit that d has met alone spends no attempt.
+func (c *Consumer) isExcused(d *delivery, cause error) bool {
+	return !eventing.IsPermanent(cause) && (c.slow.add(d.key()) || d.firstLimit())
+}
+
 // eventFailed handles an event that failed alone. The event is tried again after a pause, or
 // dead-lettered. eventFailed returns d if ctx ended before either was decided.
 func (c *Consumer) eventFailed(ctx context.Context, d *delivery, cause error, class fault) []*delivery {
 	ctx = d.in(ctx)
-	slow := class == timedOut && !eventing.IsPermanent(cause)
-	if class == locked || class == lacking || slow && (c.slow.add(d.key()) || d.firstLimit()) {
+	if class == locked || class == lacking || class == timedOut && c.isExcused(d, cause) {
 		return c.putOff(ctx, d, cause, class)
 	}
 	if p, ok := errors.AsType[*panicError](cause); ok {
