@@ -20,9 +20,9 @@ const (
 	// repairEvery is the least time between two repairs of an aggregate: see "Order" in the
 	// package doc.
 	repairEvery = time.Second
-	// alarming is a number of failed repairs of one gap. From that failure on, failures are logged
-	// as errors. Earlier failures are logged as warnings.
-	alarming = 10
+	// oldGap is a time for which a gap has been open. Failed repairs after it are logged as errors, earlier ones as
+	// warnings.
+	oldGap = 5 * time.Minute
 )
 
 // repair handles an event d that has met a gap or has diverged. It blocks d's aggregate until the read
@@ -92,7 +92,7 @@ func (c *Consumer) repairFailed(ctx context.Context, d *delivery, err error, att
 	}
 	c.metrics.repairFailed(ctx)
 	level, lines := slog.LevelWarn, c.gapLines
-	if attempt >= alarming {
+	if open >= oldGap {
 		level, lines = slog.LevelError, c.oldGapLines
 	}
 	if !lines.Allow() {
