@@ -74,12 +74,12 @@ func TestImagesHaveLicenses(t *testing.T) {
 	}
 }
 
-// checkKinds checks the files in dir whose names begin with LICEN.
+// checkKinds checks the files in dir whose names begin with "licen", in letters of either case.
 func checkKinds(t *testing.T, dir string) {
 	t.Helper()
 	found := 0
 	err := filepath.WalkDir(dir, func(name string, entry fs.DirEntry, err error) error {
-		if err != nil || !strings.HasPrefix(entry.Name(), "LICEN") {
+		if err != nil || !strings.HasPrefix(strings.ToUpper(entry.Name()), "LICEN") {
 			return err
 		}
 		found++

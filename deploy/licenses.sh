@@ -10,12 +10,14 @@ mkdir -p "$to/go"
 cp "${0%/*}/../LICENSE" "$to/"
 cp "$(go env GOROOT)/LICENSE" "$to/go/"
 
-packages=$(go list -deps -f '{{with .Module}}{{if and .Version (not .Replace)}}{{.Path}}@{{.Version}}|{{.Dir}}|{{$.Dir}}{{end}}{{end}}' "$@")
+# A module that go.mod replaces by another one has that one's licence; a folder of this repository, this repository's.
+module='{{with .Module}}{{$m := .}}{{with .Replace}}{{$m = .}}{{end}}{{with $m.Version}}{{$m.Path}}@{{.}}|{{$m.Dir}}|{{$.Dir}}{{end}}{{end}}'
+packages=$(go list -deps -f "$module" "$@")
 while IFS='|' read -r module top folder; do
   # A package may have a licence of its own besides that of its module.
   while :; do
     copy=$to/$module${folder#"$top"}
-    for file in "$folder"/LICEN[CS]E* "$folder"/COPYING* "$folder"/NOTICE* "$folder"/PATENTS*; do
+    for file in "$folder"/LICEN[CS]E* "$folder"/[Ll]icen[cs]e "$folder"/[Ll]icen[cs]e.[mt]* "$folder"/COPYING* "$folder"/NOTICE* "$folder"/PATENTS*; do
       if [ -f "$file" ] && ! [ -e "$copy/${file##*/}" ]; then
         mkdir -p "$copy"
         cp "$file" "$copy/"
