@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+
+	"example.com/lockstep/internal/pgtest"
 )
 
 // traffic is clients that write and, with the token of the answer, read.
@@ -166,9 +168,7 @@ func TestRebuild(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := hold.Exec(t.Context(), `SELECT pg_advisory_xact_lock(hashtext('lockstep recount videos'))`); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.Exec(t, hold, `SELECT pg_advisory_xact_lock(hashtext('lockstep recount videos'))`)
 	o.killRebuild(t, "right after the exchange", "phase = 'checking'")
 	if err := hold.Rollback(t.Context()); err != nil {
 		t.Fatal(err)

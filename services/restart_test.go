@@ -8,6 +8,7 @@ import (
 	"github.com/google/uuid"
 
 	"example.com/lockstep/internal/local/broker"
+	"example.com/lockstep/internal/pgtest"
 	"example.com/lockstep/internal/porttest"
 )
 
@@ -192,9 +193,7 @@ func (w *world) hold(t testing.TB, table string) (release func()) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := tx.Exec(t.Context(), `LOCK TABLE `+table+` IN SHARE MODE`); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.Exec(t, tx, `LOCK TABLE `+table+` IN SHARE MODE`)
 	return func() {
 		if err := tx.Rollback(t.Context()); err != nil {
 			t.Error(err)

@@ -14,6 +14,7 @@ import (
 
 	"example.com/lockstep/internal/auth"
 	"example.com/lockstep/internal/local/issuer"
+	"example.com/lockstep/internal/pgtest"
 	"example.com/lockstep/pkg/eventing/consistency"
 )
 
@@ -226,10 +227,7 @@ func (w *world) keepsTenants(t *testing.T) {
 		       (SELECT count(*) FROM video.engagements AS o JOIN catalog.video_user_engagements_projection AS p USING (user_id, video_id) WHERE o.tenant_id <> p.tenant_id) +
 		       (SELECT count(*) FROM video.videos AS o JOIN catalog.video_projection AS p USING (video_id) WHERE o.tenant_id <> p.tenant_id)`
 	count := func() (n int) {
-		if err := w.db.QueryRow(t.Context(), wrong).Scan(&n); err != nil {
-			t.Fatal(err)
-		}
-		return n
+		return pgtest.Value[int](t, w.db, wrong)
 	}
 	if n := count(); n != 0 {
 		t.Errorf("%d rows are of a wrong tenant", n)

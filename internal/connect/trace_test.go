@@ -19,6 +19,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	oteltrace "go.opentelemetry.io/otel/trace"
 
+	"example.com/lockstep/internal/pgtest"
 	"example.com/lockstep/internal/pgtest/pairtest"
 	"example.com/lockstep/internal/telemetry"
 )
@@ -41,9 +42,7 @@ func BenchmarkTracer(b *testing.B) {
 	})
 	b.Run("query", func(b *testing.B) {
 		for b.Loop() {
-			if _, err := pool.Exec(b.Context(), sql); err != nil {
-				b.Fatal(err)
-			}
+			pgtest.Exec(b, pool, sql)
 		}
 	})
 }

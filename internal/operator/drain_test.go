@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+
+	"example.com/lockstep/internal/pgtest"
 )
 
 // After SIGTERM a drain ends within the 10 s that Cloud Run grants, although the outbox cannot be read.
@@ -30,9 +32,7 @@ func TestOutboxDrainEndsInTime(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer func() { _ = holder.Rollback(context.WithoutCancel(t.Context())) }()
-			if _, err := holder.Exec(t.Context(), `LOCK TABLE video.outbox`); err != nil {
-				t.Fatal(err)
-			}
+			pgtest.Exec(t, holder, `LOCK TABLE video.outbox`)
 			ctx, terminate := context.WithCancel(t.Context())
 			defer terminate()
 			ended := make(chan int, 1)

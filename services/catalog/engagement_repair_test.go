@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"example.com/lockstep/internal/pgtest"
 	"example.com/lockstep/pkg/eventing"
 	"example.com/lockstep/pkg/eventing/inbox"
 	"example.com/lockstep/pkg/eventing/txn"
@@ -27,9 +28,7 @@ func TestRepairsOfEngagementsLeaveAConnection(t *testing.T) {
 	}
 	defer func() { _ = fix.Rollback(context.WithoutCancel(t.Context())) }()
 	for _, table := range []string{videoTable, engagementTable} {
-		if _, err := fix.Exec(t.Context(), `SELECT FROM catalog.`+table+` FOR UPDATE`); err != nil {
-			t.Fatal(err)
-		}
+		pgtest.Exec(t, fix, `SELECT FROM catalog.`+table+` FOR UPDATE`)
 	}
 	cfg := f.pool.Config()
 	cfg.MaxConns = 2

@@ -21,6 +21,7 @@ import (
 
 	"example.com/lockstep/internal/auth"
 	"example.com/lockstep/internal/connect"
+	"example.com/lockstep/internal/pgtest"
 	"example.com/lockstep/internal/pgtest/pairtest"
 	"example.com/lockstep/internal/serve"
 	"example.com/lockstep/pkg/eventing"
@@ -247,9 +248,7 @@ func requirementOn(t testing.TB, q consistency.Request) consistency.Requirement 
 // refuse makes the table of videos refuse a title, as a constraint of a fork does.
 func (f *fixture) refuse(t testing.TB, title string) {
 	t.Helper()
-	if _, err := f.admin.Exec(t.Context(), `ALTER TABLE catalog.video_projection ADD CONSTRAINT fork CHECK (title <> '`+title+`')`); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.Exec(t, f.admin, `ALTER TABLE catalog.video_projection ADD CONSTRAINT fork CHECK (title <> '`+title+`')`)
 }
 
 // get is the service's Get without the results that only some tests check.

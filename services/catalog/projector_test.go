@@ -11,6 +11,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"example.com/lockstep/internal/pgtest"
 	"example.com/lockstep/pkg/eventing"
 	"example.com/lockstep/pkg/eventing/consistency"
 	"example.com/lockstep/pkg/eventing/inbox"
@@ -21,10 +22,7 @@ func TestAppliedAtIsTheDatabasesClockAtEachWrite(t *testing.T) {
 	f, id := setUp(t), newVideoID()
 	appliedAt := func() (at time.Time) {
 		t.Helper()
-		if err := f.pool.QueryRow(t.Context(), `SELECT applied_at FROM video_projection WHERE video_id = $1`, id).Scan(&at); err != nil {
-			t.Fatal(err)
-		}
-		return at
+		return pgtest.Value[time.Time](t, f.pool, `SELECT applied_at FROM video_projection WHERE video_id = $1`, id)
 	}
 	f.must(t, inbox.Applied, createdEvent(id, 1, "x"))
 	first := appliedAt()

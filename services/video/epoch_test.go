@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"testing"
 
+	"example.com/lockstep/internal/pgtest"
 	"example.com/lockstep/pkg/eventing/consistency"
 	"example.com/lockstep/pkg/eventing/operator/audit"
 	"example.com/lockstep/pkg/eventing/operator/backlog"
@@ -92,9 +93,7 @@ func TestAChangeOfNothingThatWaitsForAnEpoch(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = tx.Rollback(t.Context()) }()
-	if _, err := tx.Exec(t.Context(), `UPDATE video.videos SET title = 'b', version = 2 WHERE video_id = $1`, v.ID); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.Exec(t, tx, `UPDATE video.videos SET title = 'b', version = 2 WHERE video_id = $1`, v.ID)
 	answered := make(chan Video, 1)
 	go func() {
 		r, err := a.service.Update(t.Context(), v.ID, []string{"title"}, Video{Title: "b"}, aggregate.WriteOptions{Caller: everyone}, nil)

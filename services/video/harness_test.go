@@ -23,6 +23,7 @@ import (
 
 	"example.com/lockstep/internal/auth"
 	"example.com/lockstep/internal/connect"
+	"example.com/lockstep/internal/pgtest"
 	"example.com/lockstep/internal/pgtest/pairtest"
 	"example.com/lockstep/internal/serve"
 	"example.com/lockstep/pkg/eventing"
@@ -249,9 +250,7 @@ func only[T any](tb testing.TB, rows []T) T {
 // exec changes the database without the service's knowledge.
 func (a *api) exec(sql string, args ...any) {
 	a.Helper()
-	if _, err := a.admin.Exec(a.Context(), sql, args...); err != nil {
-		a.Fatal(err)
-	}
+	pgtest.Exec(a, a.admin, sql, args...)
 }
 
 // outboxRow is an event as the relay finds it, together with its decoded payload.
@@ -338,9 +337,7 @@ func (a *api) behind(write func() error, statement string, args ...any) {
 	if err != nil {
 		a.Fatal(err)
 	}
-	if _, err := tx.Exec(a.Context(), statement, args...); err != nil {
-		a.Fatal(err)
-	}
+	pgtest.Exec(a, tx, statement, args...)
 	written := make(chan error, 1)
 	go func() {
 		err := write()

@@ -38,9 +38,7 @@ func (a *api) locked() (v Video, unlock func()) {
 	if err != nil {
 		a.Fatal(err)
 	}
-	if _, err := tx.Exec(a.Context(), `SELECT FROM video.videos WHERE video_id = $1 FOR UPDATE`, v.ID); err != nil {
-		a.Fatal(err)
-	}
+	pgtest.Exec(a, tx, `SELECT FROM video.videos WHERE video_id = $1 FOR UPDATE`, v.ID)
 	unlock = sync.OnceFunc(func() {
 		if err := tx.Rollback(a.Context()); err != nil {
 			a.Error(err)
@@ -184,9 +182,7 @@ func TestALockedTableHoldsUpNoOther(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := tx.Exec(t.Context(), `LOCK TABLE `+table+` IN `+mode+` MODE`); err != nil {
-			t.Fatal(err)
-		}
+		pgtest.Exec(t, tx, `LOCK TABLE `+table+` IN `+mode+` MODE`)
 		return func() {
 			if err := tx.Rollback(t.Context()); err != nil {
 				t.Error(err)

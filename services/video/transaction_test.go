@@ -16,6 +16,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"example.com/lockstep/internal/pgtest"
 	"example.com/lockstep/internal/pgtest/pairtest"
 	"example.com/lockstep/internal/problem"
 	"example.com/lockstep/pkg/eventing/txn"
@@ -201,10 +202,7 @@ func TestSecondEventForAVersionIsRefused(t *testing.T) {
 func TestIsolationIsPinned(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
-	var name string
-	if err := a.admin.QueryRow(t.Context(), `SELECT current_database()`).Scan(&name); err != nil {
-		t.Fatal(err)
-	}
+	name := pgtest.Value[string](t, a.admin, `SELECT current_database()`)
 	a.exec(`ALTER ROLE video_service IN DATABASE ` + pgx.Identifier{name}.Sanitize() + ` SET default_transaction_isolation = 'repeatable read'`)
 	a.db.Reset()
 	v := a.create()

@@ -12,6 +12,7 @@ import (
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"example.com/lockstep/internal/pgtest"
 	"example.com/lockstep/pkg/eventing"
 	"example.com/lockstep/pkg/eventing/txn"
 )
@@ -310,9 +311,7 @@ func TestADeadLetterWaitsForAnOperator(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = operator.Rollback(context.WithoutCancel(t.Context())) }()
-	if _, err := operator.Exec(t.Context(), `UPDATE app.inbox SET status = 'discarded', processed_at = now()`); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.Exec(t, operator, `UPDATE app.inbox SET status = 'discarded', processed_at = now()`)
 	again := delivered(first.event()) // the ack was lost
 	if err := c.deadLetterOnce(t.Context(), again, reason, 0); !txn.IsLockTimeout(err) || len(b.deadLettered("")) != 1 {
 		t.Errorf("%v, %d dead letters, want the first alone while the row is locked", err, len(b.deadLettered("")))

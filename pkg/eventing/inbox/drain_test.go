@@ -15,6 +15,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"example.com/lockstep/internal/pgtest"
 )
 
 // TestNoMessageStaysInAClosedStream ends a consumer while messages are on their way to it. Each
@@ -106,9 +108,7 @@ func (w *world) block(t *testing.T) pgx.Tx {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) })
-	if _, err := tx.Exec(t.Context(), `LOCK TABLE model IN EXCLUSIVE MODE`); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.Exec(t, tx, `LOCK TABLE model IN EXCLUSIVE MODE`)
 	return tx
 }
 
@@ -144,9 +144,7 @@ func TestADrainEndsAlthoughDatabaseAndStreamHang(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := lock.Exec(t.Context(), `LOCK TABLE inbox_runs IN ACCESS EXCLUSIVE MODE`); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.Exec(t, lock, `LOCK TABLE inbox_runs IN ACCESS EXCLUSIVE MODE`)
 	stop()
 	select {
 	case err = <-ended:

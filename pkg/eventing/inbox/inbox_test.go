@@ -281,11 +281,7 @@ func (b *bench) eventually(t *testing.T, want int, query string, args ...any) {
 
 func (b *bench) count(t *testing.T, query string, args ...any) int {
 	t.Helper()
-	var n int
-	if err := b.db.QueryRow(t.Context(), query, args...).Scan(&n); err != nil {
-		t.Fatalf("%s: %v", query, err)
-	}
-	return n
+	return pgtest.Value[int](t, b.db, query, args...)
 }
 
 func (b *bench) setSpoil(f func(eventing.Event) error) {

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
+	"example.com/lockstep/internal/pgtest"
 	"example.com/lockstep/pkg/eventing/backoff"
 )
 
@@ -96,13 +97,8 @@ func TestDatabaseAway(t *testing.T) {
 	admin := b.pg.Pool(t, b.pg.Admin)
 	limit := func(n string) {
 		t.Helper()
-		var database string
-		if err := admin.QueryRow(t.Context(), `SELECT current_database()`).Scan(&database); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := admin.Exec(t.Context(), `ALTER DATABASE "`+database+`" CONNECTION LIMIT `+n); err != nil {
-			t.Fatal(err)
-		}
+		database := pgtest.Value[string](t, admin, `SELECT current_database()`)
+		pgtest.Exec(t, admin, `ALTER DATABASE "`+database+`" CONNECTION LIMIT `+n)
 	}
 	limit("0") // for all roles but the administrator
 	b.pg.Terminate(t)
@@ -122,9 +118,7 @@ func TestAMissingMigrationIsWaitedOut(t *testing.T) {
 	admin := b.pg.Pool(t, b.pg.Admin)
 	rename := func(from, to string) {
 		t.Helper()
-		if _, err := admin.Exec(t.Context(), `ALTER TABLE app.model RENAME COLUMN `+from+` TO `+to); err != nil {
-			t.Fatal(err)
-		}
+		pgtest.Exec(t, admin, `ALTER TABLE app.model RENAME COLUMN `+from+` TO `+to)
 	}
 	rename("effects", "not_yet")
 	c, heard := b.run(t, b.client)

@@ -38,9 +38,7 @@ func newExisting(t *testing.T) existing {
 	e := existing{pg, migrate.Schema{Name: "events", Role: "events_" + suffix, Parts: []embed.FS{migrate.Outbox, migrate.Inbox, migrate.Operator}}, "app_" + suffix}
 	admin := pg.Pool(t, pg.Admin)
 	do := func(sql string, names ...any) {
-		if _, err := admin.Exec(t.Context(), fmt.Sprintf(sql, names...)); err != nil {
-			t.Fatal(err)
-		}
+		pgtest.Exec(t, admin, fmt.Sprintf(sql, names...))
 	}
 	do(`CREATE ROLE %s LOGIN`, e.app)
 	do(`ALTER ROLE %s SET statement_timeout = '7s'`, e.app)

@@ -25,9 +25,7 @@ func TestADatabaseOfAnotherEncodingIsRefused(t *testing.T) {
 	for _, encoding := range []string{"LATIN1", "SQL_ASCII"} {
 		name := "encoding_" + uuid.NewString()[:8]
 		create := fmt.Sprintf(`CREATE DATABASE %s ENCODING '%s' LOCALE_PROVIDER libc LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0`, name, encoding)
-		if _, err := admin.Exec(t.Context(), create); err != nil {
-			t.Fatal(err)
-		}
+		pgtest.Exec(t, admin, create)
 		t.Cleanup(func() {
 			conn, err := pgx.Connect(context.Background(), pg.Admin)
 			if err != nil {
@@ -89,9 +87,7 @@ func TestARoleWithSettingsOfItsOwn(t *testing.T) {
 	admin := pg.Pool(t, pg.Admin)
 	name := "settings_" + uuid.NewString()[:8] // roles belong to the server, which tests share
 	for _, sql := range []string{`CREATE ROLE %s LOGIN`, `ALTER ROLE %s SET statement_timeout = '7s'`} {
-		if _, err := admin.Exec(t.Context(), fmt.Sprintf(sql, name)); err != nil {
-			t.Fatal(err)
-		}
+		pgtest.Exec(t, admin, fmt.Sprintf(sql, name))
 	}
 	t.Cleanup(func() {
 		conn, err := pgx.Connect(context.Background(), pg.Admin)

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"example.com/lockstep/internal/pgtest"
 	"example.com/lockstep/pkg/eventing"
 	"example.com/lockstep/pkg/eventing/outbox/queue"
 )
@@ -361,10 +362,7 @@ func TestATurnHadToLeaveAnEventOfAFormerServer(t *testing.T) {
 	if err := Append(t.Context(), tx, nil, event("late", 1)); err != nil {
 		t.Fatal(err)
 	}
-	var former queue.TxSnapshot
-	if err := tx.QueryRow(t.Context(), `SELECT format('%1$s:%1$s:', pg_current_xact_id()::text::bigint + 1)`).Scan(&former); err != nil {
-		t.Fatal(err)
-	}
+	former := pgtest.Value[queue.TxSnapshot](t, tx, `SELECT format('%1$s:%1$s:', pg_current_xact_id()::text::bigint + 1)`)
 	r.followUps.holdSaved("busy")
 	h := r.followUps.heldTenant("busy")
 	h.leftLow, h.leftAt = former, time.Now().Add(time.Hour)

@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"example.com/lockstep/internal/pgtest"
 	"example.com/lockstep/pkg/eventing"
 	"example.com/lockstep/pkg/eventing/outbox/queue"
 	"example.com/lockstep/pkg/eventing/tenant"
@@ -45,9 +46,7 @@ func TestHandoverOfALateInsert(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := blocker.Exec(t.Context(), `SELECT pg_advisory_xact_lock(7)`); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.Exec(t, blocker, `SELECT pg_advisory_xact_lock(7)`)
 	clock := *r.clock.Load()
 	clock.Time = clock.Time.Add(-handoverTime) // the time that the statement is about to wait
 	r.clock.Store(&clock)

@@ -38,9 +38,7 @@ func TestUnderALongTransaction(t *testing.T) {
 	}
 	// A failure must not leave the pool waiting for it.
 	defer func() { _ = session.Rollback(context.WithoutCancel(t.Context())) }()
-	if _, err := session.Exec(t.Context(), `SELECT count(*) FROM app.outbox`); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.Exec(t, session, `SELECT count(*) FROM app.outbox`)
 	b.publishedRows(t, rows)
 
 	// One relay dies with a lease; the broker has not answered it.
@@ -78,9 +76,7 @@ func TestUnderALongTransaction(t *testing.T) {
 	if err := session.Rollback(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := admin.Exec(t.Context(), `VACUUM app.outbox`); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.Exec(t, admin, `VACUUM app.outbox`)
 	clean := b.commitToPublish(t, r, samples, &awaited, acknowledged)
 	for name, took := range map[string][]time.Duration{"held": held, "released and vacuumed": clean} {
 		t.Logf("commit to publish, snapshot %s: p50 %s, p99 %s, max %s", name, took[samples/2], took[samples*99/100], took[samples-1])
@@ -92,19 +88,14 @@ func TestUnderALongTransaction(t *testing.T) {
 func (b *bench) publishedRows(t *testing.T, rows int) {
 	t.Helper()
 	const each = 5_000 // a statement ends within its time limit on a busy machine, too
-	var low string
-	if err := b.db.QueryRow(t.Context(), `SELECT pg_current_xact_id()::text`).Scan(&low); err != nil {
-		t.Fatal(err)
-	}
+	low := pgtest.Value[string](t, b.db, `SELECT pg_current_xact_id()::text`)
 	for done := 0; done < rows; done += each {
 		b.exec(t, `
 			INSERT INTO outbox (id, aggregate_type, aggregate_id, event_type, version, payload)
 			SELECT gen_random_uuid(), 'video', 'old-' || ($1::int + n), 'VideoUpdated', 1, '' FROM generate_series(1, $2::int) n`, done, min(each, rows-done))
 		b.exec(t, `UPDATE outbox SET lock_token = 'old', locked_at = now() WHERE xact > $1::text::xid8`, low)
 		b.exec(t, `UPDATE outbox SET lock_token = NULL, locked_at = NULL, published_at = now() WHERE xact > $1::text::xid8`, low)
-		if err := b.db.QueryRow(t.Context(), `SELECT pg_current_xact_id()::text`).Scan(&low); err != nil {
-			t.Fatal(err)
-		}
+		low = pgtest.Value[string](t, b.db, `SELECT pg_current_xact_id()::text`)
 	}
 	b.since = low
 	// The relays that published them had finished.
@@ -153,9 +144,7 @@ func TestNewEventsLeaveWhileAllElseFails(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := tx.Exec(t.Context(), `LOCK TABLE app.outbox_relays IN ACCESS EXCLUSIVE MODE`); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.Exec(t, tx, `LOCK TABLE app.outbox_relays IN ACCESS EXCLUSIVE MODE`)
 	var unknown atomic.Bool
 	for v := int64(2); !unknown.Load(); v++ {
 		b.append(t, "a", v, v)

@@ -54,9 +54,7 @@ func TestTopicResumedDuringAClaimIsScanned(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := tx.Exec(t.Context(), `LOCK TABLE app.outbox IN ACCESS EXCLUSIVE MODE`); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.Exec(t, tx, `LOCK TABLE app.outbox IN ACCESS EXCLUSIVE MODE`)
 	done := make(chan struct{})
 	go func() { defer close(done); r.step(t.Context(), &s, claimed) }()
 	b.poll(t, func() bool { return len(r.followUps.exclusions().paused) == 1 }, "no claim is on its way")

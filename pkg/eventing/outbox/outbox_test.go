@@ -187,11 +187,7 @@ func (b *bench) poll(t *testing.T, yes func() bool, otherwise string) {
 
 func (b *bench) count(t *testing.T, query string, args ...any) int {
 	t.Helper()
-	var n int
-	if err := b.db.QueryRow(t.Context(), query, args...).Scan(&n); err != nil {
-		t.Fatalf("%s: %v", query, err)
-	}
-	return n
+	return pgtest.Value[int](t, b.db, query, args...)
 }
 
 const (
@@ -253,9 +249,7 @@ func TestOrderedDetectsDisorder(t *testing.T) {
 
 func (b *bench) exec(t *testing.T, sql string, args ...any) {
 	t.Helper()
-	if _, err := b.db.Exec(t.Context(), sql, args...); err != nil {
-		t.Fatalf("%s: %v", sql, err)
-	}
+	pgtest.Exec(t, b.db, sql, args...)
 }
 
 // claimAll has r claim, by one page of a scan, all that is pending.

@@ -3,6 +3,8 @@ package outbox
 import (
 	"context"
 	"testing"
+
+	"example.com/lockstep/internal/pgtest"
 )
 
 // The table outbox was restored alone, from another cluster, while relays run. Their lows do not cover its events, because the ids of
@@ -21,16 +23,12 @@ func TestATableThatWasRestoredAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
-	if _, err = tx.Exec(t.Context(), `
+	pgtest.Exec(t, tx, `
 		INSERT INTO outbox (id, aggregate_type, aggregate_id, event_type, version, payload, xact, published_at)
 		SELECT gen_random_uuid(), 'video', 'restored ' || v, 'VideoUpdated', 1, '1', CASE v WHEN 1 THEN 5 ELSE 9000000000000 + v END::text::xid8,
 		       CASE WHEN v BETWEEN 2 AND $1 - 2 THEN now() END
-		  FROM generate_series(1, $1::int) v`, rows); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := tx.Exec(t.Context(), afterRestore); err != nil {
-		t.Fatal(err)
-	}
+		  FROM generate_series(1, $1::int) v`, rows)
+	pgtest.Exec(t, tx, afterRestore)
 	var seen int
 	if err := tx.QueryRow(t.Context(), `SELECT count(*) FROM outbox_pending`).Scan(&seen); err != nil || seen != 3 {
 		t.Errorf("%d events in the view, want the 3 that are not published: %v", seen, err)

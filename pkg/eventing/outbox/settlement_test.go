@@ -38,9 +38,7 @@ func (b *bench) lock(t *testing.T, aggregate string, version int64) (release fun
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = tx.Rollback(context.Background()) })
-	if _, err := tx.Exec(t.Context(), `SELECT FROM outbox WHERE aggregate_id = $1 AND version = $2 FOR UPDATE`, aggregate, version); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.Exec(t, tx, `SELECT FROM outbox WHERE aggregate_id = $1 AND version = $2 FOR UPDATE`, aggregate, version)
 	return func() {
 		if err := tx.Rollback(context.WithoutCancel(t.Context())); err != nil {
 			t.Error(err)
@@ -107,12 +105,10 @@ func newSlowBench(t *testing.T) *bench {
 	t.Helper()
 	pg := pgtest.New(t)
 	admin := pg.Pool(t, pg.Admin)
-	if _, err := admin.Exec(t.Context(), `
+	pgtest.Exec(t, admin, `
 		CREATE FUNCTION app.slow() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(0.02); RETURN NEW; END $$;
 		CREATE TRIGGER slow BEFORE UPDATE ON app.outbox FOR EACH ROW
-		  WHEN (OLD.published_at IS NULL AND NEW.published_at IS NOT NULL) EXECUTE FUNCTION app.slow()`); err != nil {
-		t.Fatal(err)
-	}
+		  WHEN (OLD.published_at IS NULL AND NEW.published_at IS NOT NULL) EXECUTE FUNCTION app.slow()`)
 	b := newBenchOn(t, pg)
 	b.relayDB = pg.Pool(t, pg.URL+"&statement_timeout=300")
 	return b

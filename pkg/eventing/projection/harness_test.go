@@ -100,9 +100,7 @@ func newShelf(t *testing.T) *shelf {
 	t.Helper()
 	pg := pgtest.New(t)
 	s := &shelf{admin: pg.Pool(t, pg.Admin), owner: map[string]note{}}
-	if _, err := s.admin.Exec(t.Context(), noteSchema); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.Exec(t, s.admin, noteSchema)
 	s.db = pg.Pool(t, pg.URL)
 	s.writer = txn.NewWriter(s.db)
 	s.notes = &notes{shelf: s}

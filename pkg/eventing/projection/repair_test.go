@@ -13,6 +13,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"example.com/lockstep/internal/pgtest"
 	"example.com/lockstep/pkg/eventing"
 	"example.com/lockstep/pkg/eventing/consistency"
 	"example.com/lockstep/pkg/eventing/inbox"
@@ -243,9 +244,7 @@ func TestARepairDoesNotWaitForALock(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
-	if _, err := tx.Exec(t.Context(), `SELECT FROM app.notes FOR UPDATE`); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.Exec(t, tx, `SELECT FROM app.notes FOR UPDATE`)
 	e := change(inbox.Updated, newNote("a/1", 1, 3, "")).Event
 	if err := s.Repair(t.Context(), e); !errors.Is(err, txn.ErrLocked) || eventing.IsPermanent(err) {
 		t.Errorf("repair: %v, want that another transaction holds the row", err)

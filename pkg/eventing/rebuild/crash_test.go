@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"example.com/lockstep/internal/pgtest"
 	"example.com/lockstep/pkg/eventing/rebuild"
 	"example.com/lockstep/pkg/eventing/reconcile"
 )
@@ -94,15 +95,11 @@ func TestTheNameOfTheLockIsAContract(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer other.Release()
-	if _, err := other.Exec(t.Context(), `SELECT pg_advisory_lock(hashtext('lockstep rebuild app'))`); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.Exec(t, other, `SELECT pg_advisory_lock(hashtext('lockstep rebuild app'))`)
 	if err := f.Finish(t.Context(), ada, false); !errors.Is(err, rebuild.ErrBusy) {
 		t.Errorf("while a process of another release works: %v", err)
 	}
-	if _, err := other.Exec(t.Context(), `SELECT pg_advisory_unlock_all()`); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.Exec(t, other, `SELECT pg_advisory_unlock_all()`)
 	if err := f.Finish(t.Context(), ada, false); errors.Is(err, rebuild.ErrBusy) {
 		t.Errorf("when that process has ended: %v", err)
 	}

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"example.com/lockstep/internal/pgtest"
 	"example.com/lockstep/pkg/eventing/rebuild"
 	"example.com/lockstep/pkg/eventing/reconcile"
 )
@@ -164,9 +165,7 @@ func TestTheStateIsReadBehindAnotherProcess(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer tx.Rollback(context.WithoutCancel(t.Context()))
-			if _, err := tx.Exec(t.Context(), `LOCK TABLE one, rebuild_state IN ACCESS EXCLUSIVE MODE`); err != nil {
-				t.Fatal(err)
-			}
+			pgtest.Exec(t, tx, `LOCK TABLE one, rebuild_state IN ACCESS EXCLUSIVE MODE`)
 			done := make(chan error, 1)
 			go func() { done <- read() }()
 			// Neither a wait nor a pause between two waits ends read.

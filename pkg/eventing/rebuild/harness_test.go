@@ -235,9 +235,7 @@ func (f *fixture) run(t *testing.T) rebuild.Result {
 
 func (f *fixture) exec(t *testing.T, sql string, args ...any) {
 	t.Helper()
-	if _, err := f.admin.Exec(t.Context(), sql, args...); err != nil {
-		t.Fatalf("%s: %v", sql, err)
-	}
+	pgtest.Exec(t, f.admin, sql, args...)
 }
 
 // serve runs a statement as the service does.

@@ -142,19 +142,14 @@ func (p *pair) check(t *testing.T, o reconcile.Options) (found []string, unsettl
 
 func (p *pair) exec(t *testing.T, sql string, args ...any) {
 	t.Helper()
-	if _, err := p.admin.Exec(t.Context(), sql, args...); err != nil {
-		t.Fatalf("%s: %v", sql, err)
-	}
+	pgtest.Exec(t, p.admin, sql, args...)
 }
 
 // damage runs an UPDATE or DELETE of a copied row, or an INSERT into the copies, and returns
 // the row's id.
 func (p *pair) damage(t *testing.T, sql string, args ...any) (id string) {
 	t.Helper()
-	if err := p.admin.QueryRow(t.Context(), sql+` RETURNING a || ':' || b`, args...).Scan(&id); err != nil {
-		t.Fatalf("%s: %v", sql, err)
-	}
-	return id
+	return pgtest.Value[string](t, p.admin, sql+` RETURNING a || ':' || b`, args...)
 }
 
 // some selects one live copy by its place among all; places of one test differ.

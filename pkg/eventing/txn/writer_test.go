@@ -87,9 +87,7 @@ func hold(t *testing.T, db *pgtest.DB) (unlock func()) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = holder.Rollback(context.Background()) })
-	if _, err := holder.Exec(t.Context(), lock); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.Exec(t, holder, lock)
 	return func() {
 		if err := holder.Rollback(t.Context()); err != nil {
 			t.Fatal(err)
@@ -177,9 +175,7 @@ func TestALockedTableAfterAFailedRead(t *testing.T) {
 		pool := openWith(t, db.URL, "1&default_query_exec_mode="+mode)
 		w := NewWriter(pool)
 		const read = `SELECT FROM app.locked`
-		if _, err := admin.Exec(t.Context(), `CREATE TABLE app.locked (); GRANT ALL ON app.locked TO PUBLIC`); err != nil {
-			t.Fatal(err)
-		}
+		pgtest.Exec(t, admin, `CREATE TABLE app.locked (); GRANT ALL ON app.locked TO PUBLIC`)
 		write := func() error {
 			ctx, cancel := context.WithTimeout(t.Context(), 5*lockBudget) // a statement that waits for the lock reaches it
 			defer cancel()
@@ -196,20 +192,14 @@ func TestALockedTableAfterAFailedRead(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := holder.Exec(t.Context(), `LOCK TABLE app.locked IN ACCESS EXCLUSIVE MODE`); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := pool.Exec(t.Context(), `SET lock_timeout = '1ms'`); err != nil {
-			t.Fatal(err)
-		}
+		pgtest.Exec(t, holder, `LOCK TABLE app.locked IN ACCESS EXCLUSIVE MODE`)
+		pgtest.Exec(t, pool, `SET lock_timeout = '1ms'`)
 		failing := &pgx.Batch{}
 		failing.Queue(read)
 		if err := pool.SendBatch(t.Context(), failing).Close(); !IsLockTimeout(err) {
 			t.Fatalf("the read: %v", err)
 		}
-		if _, err := pool.Exec(t.Context(), `RESET lock_timeout`); err != nil {
-			t.Fatal(err)
-		}
+		pgtest.Exec(t, pool, `RESET lock_timeout`)
 		if err := write(); !errors.Is(err, ErrLocked) {
 			t.Errorf("%s: %v, want ErrLocked", mode, err)
 		}
@@ -272,10 +262,8 @@ func TestALockedTable(t *testing.T) {
 					return tx.WithCommit().SendBatch(ctx, b).Close()
 				})
 			}
-			if _, err := admin.Exec(t.Context(), `CREATE TABLE IF NOT EXISTS app.locked (); CREATE TABLE IF NOT EXISTS app.free ();
-				GRANT ALL ON ALL TABLES IN SCHEMA app TO PUBLIC`); err != nil {
-				t.Fatal(err)
-			}
+			pgtest.Exec(t, admin, `CREATE TABLE IF NOT EXISTS app.locked (); CREATE TABLE IF NOT EXISTS app.free ();
+				GRANT ALL ON ALL TABLES IN SCHEMA app TO PUBLIC`)
 			const insert = `INSERT INTO app.locked DEFAULT VALUES`
 			if err := write(insert); err != nil {
 				t.Fatal(err)
@@ -284,9 +272,7 @@ func TestALockedTable(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if _, err := holder.Exec(t.Context(), `LOCK TABLE app.locked IN `+mode+` MODE`); err != nil {
-				t.Fatal(err)
-			}
+			pgtest.Exec(t, holder, `LOCK TABLE app.locked IN `+mode+` MODE`)
 			for _, sql := range []string{insert, insert, insert + ` -- not prepared yet`} {
 				if err := write(sql); !errors.Is(err, ErrLocked) {
 					t.Errorf("in %s mode with the key %q: %v, want ErrLocked", mode, key, err)

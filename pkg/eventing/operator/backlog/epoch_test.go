@@ -34,9 +34,7 @@ func TestBeginEpoch(t *testing.T) {
 		t.Fatalf("%+v, %v", first, err)
 	}
 	// A restore takes the row with it. No restore ends within the second of the number.
-	if _, err := b.pg.Pool(t, b.pg.Admin).Exec(t.Context(), `DELETE FROM app.outbox_epochs WHERE epoch = $1`, first.Epoch); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.Exec(t, b.pg.Pool(t, b.pg.Admin), `DELETE FROM app.outbox_epochs WHERE epoch = $1`, first.Epoch)
 	second, err := b.backlog.BeginEpoch(t.Context(), order)
 	if err != nil || second.Epoch < first.Epoch {
 		t.Errorf("%+v, %v; want none before %d", second, err, first.Epoch)
@@ -72,9 +70,7 @@ func TestBeginEpochAfter(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = writer.Rollback(context.WithoutCancel(t.Context())) }()
-	if _, err := writer.Exec(t.Context(), `LOCK TABLE outbox IN SHARE UPDATE EXCLUSIVE MODE`); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.Exec(t, writer, `LOCK TABLE outbox IN SHARE UPDATE EXCLUSIVE MODE`)
 	type result struct {
 		epoch Epoch
 		err   error
@@ -149,9 +145,7 @@ func TestWritersGoOnWhileAnEpochWaitsForAVacuum(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = vacuum.Rollback(context.WithoutCancel(t.Context())) }()
-	if _, err := vacuum.Exec(t.Context(), `LOCK TABLE outbox IN SHARE UPDATE EXCLUSIVE MODE`); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.Exec(t, vacuum, `LOCK TABLE outbox IN SHARE UPDATE EXCLUSIVE MODE`)
 	began := make(chan error, 1)
 	go func() {
 		_, err := b.backlog.BeginEpoch(t.Context(), order)
@@ -190,9 +184,7 @@ func TestBeginEpochGivesUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
-	if _, err := tx.Exec(t.Context(), `LOCK TABLE outbox IN ROW EXCLUSIVE MODE`); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.Exec(t, tx, `LOCK TABLE outbox IN ROW EXCLUSIVE MODE`)
 	began := make(chan error, 1)
 	go func() {
 		_, err := b.backlog.BeginEpoch(t.Context(), order)

@@ -91,9 +91,7 @@ func TestForgetCountsWhatIsPublishedMeanwhile(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer tx.Rollback(t.Context())
-	if _, err := tx.Exec(t.Context(), `SELECT FROM outbox WHERE aggregate_id = 'a' FOR UPDATE`); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.Exec(t, tx, `SELECT FROM outbox WHERE aggregate_id = 'a' FOR UPDATE`)
 	type result struct {
 		waiting int64
 		err     error

@@ -142,17 +142,12 @@ func (b *bench) park(t *testing.T, id uuid.UUID, reason string) {
 
 func (b *bench) exec(t *testing.T, sql string, args ...any) {
 	t.Helper()
-	if _, err := b.db.Exec(t.Context(), sql, args...); err != nil {
-		t.Fatalf("%s: %v", sql, err)
-	}
+	pgtest.Exec(t, b.db, sql, args...)
 }
 
 func (b *bench) count(t *testing.T, sql string, args ...any) (n int) {
 	t.Helper()
-	if err := b.db.QueryRow(t.Context(), sql, args...).Scan(&n); err != nil {
-		t.Fatalf("%s: %v", sql, err)
-	}
-	return n
+	return pgtest.Value[int](t, b.db, sql, args...)
 }
 
 // eventually polls until the query's count is want.

@@ -265,10 +265,7 @@ func (b *bench) redriveAll(t *testing.T, h *Batch) (results []Result) {
 
 func (b *bench) count(t *testing.T, query string, args ...any) (n int) {
 	t.Helper()
-	if err := b.db.QueryRow(t.Context(), query, args...).Scan(&n); err != nil {
-		t.Fatalf("%s: %v", query, err)
-	}
-	return n
+	return pgtest.Value[int](t, b.db, query, args...)
 }
 
 func (b *bench) eventually(t *testing.T, want int, query string, args ...any) {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"example.com/lockstep/internal/pgtest"
 	"example.com/lockstep/pkg/eventing"
 	"example.com/lockstep/pkg/eventing/outbox"
 	"example.com/lockstep/pkg/eventing/outbox/queue"
@@ -203,9 +204,7 @@ func TestOldestBeforeTheLowOfTheRelays(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := open.Exec(t.Context(), fmt.Sprintf(insertBusy, "opened"), 200); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.Exec(t, open, fmt.Sprintf(insertBusy, "opened"), 200)
 	if err := outbox.Append(t.Context(), open, nil, event("late", 1)); err != nil {
 		t.Fatal(err)
 	}
@@ -251,9 +250,7 @@ func TestOldestBehindTheSearch(t *testing.T) {
 	for range 3 { // the third call reads rows behind those of the open transaction
 		b.searching(t, &s, 0)
 	}
-	if _, err := open.Exec(t.Context(), `UPDATE outbox SET occurred_at = now() - interval '3h' WHERE aggregate_id = 'late'`); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.Exec(t, open, `UPDATE outbox SET occurred_at = now() - interval '3h' WHERE aggregate_id = 'late'`)
 	if err := open.Commit(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -152,9 +152,7 @@ func TestARelayWithALockedRowIsNotGoneForEver(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := tx.Exec(t.Context(), `SELECT FROM outbox_relays WHERE token = 'relay' FOR UPDATE`); err != nil {
-			t.Fatal(err)
-		}
+		pgtest.Exec(t, tx, `SELECT FROM outbox_relays WHERE token = 'relay' FOR UPDATE`)
 		beats["other"] = b.heartbeatAfter(t, b.Queue, "other", beats["other"].Low, beats["other"])
 		if got := beats["other"]; slices.Contains(got.Gone, "relay") != gone || slices.Contains(got.Alive, "relay") {
 			t.Errorf("%v after its last heartbeat: gone %v, alive %v", age, got.Gone, got.Alive)
@@ -238,9 +236,7 @@ func TestALockedEventOfTheGoneDoesNotWaitForItsLease(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = other.Rollback(context.WithoutCancel(t.Context())) }()
-	if _, err := other.Exec(t.Context(), `SELECT FROM outbox FOR UPDATE`); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.Exec(t, other, `SELECT FROM outbox FOR UPDATE`)
 	c := as("successor")
 	c.Gone = []string{"gone"}
 	got, err := b.Scan(t.Context(), c, queue.Beginning.Since()[0], 100)

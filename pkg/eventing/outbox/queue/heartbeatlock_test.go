@@ -30,9 +30,7 @@ func TestAHeartbeatJudgesAfterItsWait(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer func() { _ = earlier.Rollback(context.WithoutCancel(t.Context())) }()
-			if _, err := earlier.Exec(t.Context(), `UPDATE outbox_relays SET seen_at = now() WHERE token = 'waiting'`); err != nil {
-				t.Fatal(err)
-			}
+			pgtest.Exec(t, earlier, `UPDATE outbox_relays SET seen_at = now() WHERE token = 'waiting'`)
 			got := make(chan queue.HeartbeatResult, 1)
 			go func() {
 				r, err := b.Heartbeat(t.Context(), "waiting", beats["waiting"].Low, nil, beats["waiting"], false)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"example.com/lockstep/internal/pgtest"
 	"example.com/lockstep/pkg/eventing/outbox/queue"
 )
 
@@ -35,13 +36,11 @@ func TestSettleGoesAroundLockedRows(t *testing.T) {
 			}
 			t.Cleanup(func() { _ = tx.Rollback(t.Context()) })
 			defer func() { _ = tx.Rollback(t.Context()) }()
-			if _, err := tx.Exec(t.Context(), `
+			pgtest.Exec(t, tx, `
 				SELECT FROM outbox
 				 WHERE aggregate_id = 'head' AND version = 1 OR aggregate_id IN ('tail', 'fault') AND version = 2
 				    OR aggregate_id = 'retry' AND version = 3
-				   FOR UPDATE`); err != nil {
-				t.Fatal(err)
-			}
+				   FOR UPDATE`)
 			var outcomes []queue.Settlement
 			heads := map[uuid.UUID]string{}
 			for _, batch := range w.Batches {

@@ -3,6 +3,8 @@ package queue_test
 import (
 	"testing"
 	"time"
+
+	"example.com/lockstep/internal/pgtest"
 )
 
 func TestPurgeDeletesOldPublishedRows(t *testing.T) {
@@ -67,9 +69,7 @@ func TestPurgeGoesAroundLockedRows(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = tx.Rollback(t.Context()) }()
-	if _, err := tx.Exec(t.Context(), `SELECT FROM outbox WHERE version = 1 FOR UPDATE`); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.Exec(t, tx, `SELECT FROM outbox WHERE version = 1 FOR UPDATE`)
 	if n, _, err := b.Purge(t.Context(), time.Hour, 0); n != 1 || err != nil {
 		t.Errorf("with a locked row %d rows are deleted, %v; want 1", n, err)
 	}

@@ -4,6 +4,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"example.com/lockstep/internal/pgtest"
 )
 
 // TestRelaysShareAPurgePass has two relays take stretches in turn, a page at a time.
@@ -56,9 +58,7 @@ func TestRelaysShareAPurgePass(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = tx.Rollback(t.Context()) }()
-	if _, err := tx.Exec(t.Context(), `SELECT FROM outbox_retention FOR UPDATE`); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.Exec(t, tx, `SELECT FROM outbox_retention FOR UPDATE`)
 	if got := pass(); got != nil {
 		t.Errorf("while another relay takes one: %v", got)
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"example.com/lockstep/internal/pgtest"
 	"example.com/lockstep/pkg/eventing/outbox/queue"
 )
 
@@ -215,9 +216,7 @@ func TestSettleSeesAClaimThatItWaitedFor(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) })
-		if _, err := tx.Exec(t.Context(), `UPDATE outbox SET lock_token = 'another', locked_at = now()`); err != nil {
-			t.Fatal(err)
-		}
+		pgtest.Exec(t, tx, `UPDATE outbox SET lock_token = 'another', locked_at = now()`)
 		settled := make(chan queue.Settled, 1)
 		go func() {
 			s, err := b.Settle(t.Context(), "t", []queue.Settlement{{Batch: batch}})

@@ -17,15 +17,13 @@ func TestASettlementEndsBeforeItsRelayCountsAsDead(t *testing.T) {
 	pg := pgtest.New(t)
 	db := pg.Pool(t, pg.URL)
 	b := box{queue.New(db), db}
-	if _, err := pg.Pool(t, pg.Admin).Exec(t.Context(), `
+	pgtest.Exec(t, pg.Pool(t, pg.Admin), `
 		CREATE TABLE app.limits (until interval);
 		GRANT INSERT, SELECT ON app.limits TO PUBLIC;
 		CREATE FUNCTION app.note_limit() RETURNS trigger LANGUAGE plpgsql AS $$
 		BEGIN INSERT INTO app.limits VALUES (current_setting('statement_timeout')::interval); RETURN NEW; END $$;
 		CREATE TRIGGER note_limit BEFORE UPDATE ON app.outbox FOR EACH ROW
-		  WHEN (OLD.published_at IS NULL AND NEW.published_at IS NOT NULL) EXECUTE FUNCTION app.note_limit()`); err != nil {
-		t.Fatal(err)
-	}
+		  WHEN (OLD.published_at IS NULL AND NEW.published_at IS NOT NULL) EXECUTE FUNCTION app.note_limit()`)
 	b.append(t, "free", 1, 1)
 	b.append(t, "locked", 1, 1)
 	w := b.page(t, as("t"))
@@ -34,9 +32,7 @@ func TestASettlementEndsBeforeItsRelayCountsAsDead(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = tx.Rollback(context.Background()) })
-	if _, err := tx.Exec(t.Context(), `SELECT FROM outbox WHERE aggregate_id = 'locked' FOR UPDATE`); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.Exec(t, tx, `SELECT FROM outbox WHERE aggregate_id = 'locked' FOR UPDATE`)
 	settle(t, b, "t", queue.Settlement{Batch: w.Batches[0], Published: 1}, queue.Settlement{Batch: w.Batches[1], Published: 1}) // around the lock
 	if err := tx.Rollback(t.Context()); err != nil {
 		t.Fatal(err)
