@@ -75,10 +75,7 @@ func TestUpgradeFromBeforeTheLibrarysNumbers(t *testing.T) {
 		return settings
 	}
 	before := roles()
-	reader, err := admin.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	reader := pgtest.Begin(t, admin)
 	defer reader.Rollback(t.Context())
 	pgtest.Exec(t, reader, `LOCK TABLE video.outbox, catalog.inbox IN ACCESS SHARE MODE`)
 	for s, want := range history {

@@ -247,10 +247,7 @@ func (w *watched) aRowIsLocked(t *testing.T, v answer) answer {
 	t.Helper()
 	var locker uint32
 	w.fault(t, []string{"AggregatesBlocked"}, func() {
-		tx, err := w.db.Begin(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		tx := pgtest.Begin(t, w.db)
 		t.Cleanup(func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }) // its session has been ended
 		pgtest.Exec(t, tx, `SELECT FROM catalog.video_projection WHERE video_id = $1 FOR UPDATE`, v.ID)
 		locker = tx.Conn().PgConn().PID()

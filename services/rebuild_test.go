@@ -164,10 +164,7 @@ func TestRebuild(t *testing.T) {
 	o.killRebuild(t, "filling the second table", "aggregate_type = 'engagement'")
 	o.killRebuild(t, "while it compares", "phase = 'comparing'")
 	// It stays in the phase after the exchange until the lock of a recount is free.
-	hold, err := w.db.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	hold := pgtest.Begin(t, w.db)
 	pgtest.Exec(t, hold, `SELECT pg_advisory_xact_lock(hashtext('lockstep recount videos'))`)
 	o.killRebuild(t, "right after the exchange", "phase = 'checking'")
 	if err := hold.Rollback(t.Context()); err != nil {

@@ -2,7 +2,6 @@ package services_test
 
 import (
 	"maps"
-	"net"
 	"net/http"
 	"net/url"
 	"slices"
@@ -15,6 +14,7 @@ import (
 	"example.com/lockstep/internal/auth"
 	"example.com/lockstep/internal/local/issuer"
 	"example.com/lockstep/internal/pgtest"
+	"example.com/lockstep/internal/porttest"
 	"example.com/lockstep/pkg/eventing/consistency"
 )
 
@@ -31,10 +31,7 @@ type member struct {
 // way to make members.
 func (w *world) withTenants(t *testing.T) func(tenant string, user uuid.UUID, roles ...string) member {
 	t.Helper()
-	lis, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	lis := porttest.Listen(t)
 	i, err := issuer.Start(lis)
 	if err != nil {
 		t.Fatal(err)

@@ -136,11 +136,7 @@ func TestLostConnectionsAreReplaced(t *testing.T) {
 			t.Parallel()
 			cfg := opened.Config().Copy()
 			cfg.ShouldPing = func(context.Context, pgxpool.ShouldPingParams) bool { return idle }
-			configured, err := pgxpool.NewWithConfig(t.Context(), cfg)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer configured.Close()
+			configured := pgtest.Open(t, cfg)
 			pool, freeze := pgtest.Freezable(t, configured)
 			query := func(patience time.Duration) error {
 				ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -182,10 +178,7 @@ func TestCloseDoesNotWaitForALostNetwork(t *testing.T) {
 		}
 		return dial(ctx, network, addr)
 	}
-	pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	pool := pgtest.Open(t, cfg)
 	if err := pool.Ping(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -18,6 +18,8 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
+
+	"example.com/lockstep/internal/porttest"
 )
 
 func TestTokenGoesWithEachCall(t *testing.T) {
@@ -225,10 +227,7 @@ func TestNoTokenInPlainText(t *testing.T) {
 		t.Errorf("without a connection: %v", err)
 	}
 
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := porttest.Listen(t)
 	defer l.Close()
 	heard := make(chan []byte, 1)
 	go func() {

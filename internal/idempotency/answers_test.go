@@ -46,10 +46,7 @@ func TestANewAnswerStays(t *testing.T) {
 		SELECT 'user:admin', 'op', CASE n WHEN 5000 THEN 'k' ELSE n::text END, '',
 		       convert_to('{"uploader_id": "id-of-' || CASE n WHEN 5000 THEN 'a' ELSE 'c' END || '"}' || repeat(' ', 500), 'UTF8'), now() - interval '25 hours'
 		  FROM generate_series(1, 9000) n`)
-	write, err := db.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	write := pgtest.Begin(t, db)
 	defer write.Rollback(t.Context())
 	var b pgx.Batch
 	if err := admin.Remember(&b, map[string]string{"uploader_id": "id-of-b"}); err != nil {

@@ -27,10 +27,7 @@ func TestOutboxDrainEndsInTime(t *testing.T) {
 			b := newBench(t)
 			b.append(t, uuid.NewString(), 1)
 			admin := b.pg.Pool(t, b.pg.Admin)
-			holder, err := admin.Begin(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
+			holder := pgtest.Begin(t, admin)
 			defer func() { _ = holder.Rollback(context.WithoutCancel(t.Context())) }()
 			pgtest.Exec(t, holder, `LOCK TABLE video.outbox`)
 			ctx, terminate := context.WithCancel(t.Context())

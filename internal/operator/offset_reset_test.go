@@ -89,10 +89,7 @@ func TestOffsetResetsTakeTurns(t *testing.T) {
 	client := b.broker(t)
 	b.save(t, "one", time.Now())
 	store := checkpoint.New(b.catalog, offsetNames, "", slog.New(slog.DiscardHandler))
-	first, err := b.catalog.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	first := pgtest.Begin(t, b.catalog)
 	pgtest.Exec(t, first, `SELECT pg_advisory_xact_lock(hashtext('lockstep offset reset ' || $1))`, offsetNames.Group)
 	reset := func(ago time.Duration, discard bool) error {
 		return store.Reset(t.Context(), client, time.Now().Add(-ago), discard, audit.Actor{By: "ada"})

@@ -114,10 +114,7 @@ func TestOutboxRetryBehindALockedRow(t *testing.T) {
 		ids = append(ids, b.append(t, aggregate, 1)[0])
 		b.park(t, ids[len(ids)-1], "no field 7")
 	}
-	other, err := b.video.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	other := pgtest.Begin(t, b.video)
 	defer func() { _ = other.Rollback(context.WithoutCancel(t.Context())) }()
 	pgtest.Exec(t, other, `SELECT FROM outbox WHERE id = $1 FOR UPDATE`, ids[0])
 	var retried struct{ Retried, Locked int }

@@ -60,9 +60,9 @@ type Interruption struct {
 // Pool returns a pool for the operation, on a URL of the test's database.
 func (i *Interruption) Pool(tb testing.TB, url string) *pgxpool.Pool {
 	tb.Helper()
-	cfg := settings(tb, url)
+	cfg := Settings(tb, url)
 	cfg.ConnConfig.Tracer = i
-	return open(tb, cfg)
+	return Open(tb, cfg)
 }
 
 // Begin makes the next statement of the pool the first one of the operation.

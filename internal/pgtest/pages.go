@@ -27,7 +27,7 @@ func (s *Statement) Of(tb testing.TB, db *pgxpool.Pool) *pgxpool.Pool {
 	tb.Helper()
 	cfg := db.Config().Copy()
 	cfg.ConnConfig.Tracer = s
-	return open(tb, cfg)
+	return Open(tb, cfg)
 }
 
 // Pages runs the statement again, and returns the number of database pages that it accessed.

@@ -30,3 +30,13 @@ func Value[T any](tb testing.TB, db Querier, query string, args ...any) (v T) {
 	}
 	return v
 }
+
+// Begin begins a transaction, which the test ends.
+func Begin(tb testing.TB, db interface{ Begin(context.Context) (pgx.Tx, error) }) pgx.Tx {
+	tb.Helper()
+	tx, err := db.Begin(tb.Context())
+	if err != nil {
+		tb.Fatalf("pgtest: %v", err)
+	}
+	return tx
+}

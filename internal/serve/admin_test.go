@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/test/bufconn"
 
+	"example.com/lockstep/internal/porttest"
 	"example.com/lockstep/internal/serve"
 )
 
@@ -27,10 +28,7 @@ func apart(logs io.Writer, lis net.Listener) *service {
 
 func listen(t testing.TB) net.Listener {
 	t.Helper()
-	lis, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	lis := porttest.Listen(t)
 	return lis
 }
 

@@ -148,10 +148,7 @@ func TestOneBackfillAtATime(t *testing.T) {
 func TestTwoBackfillsAtOnce(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)
-	held, err := f.admin.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	held := pgtest.Begin(t, f.admin)
 	defer held.Rollback(t.Context())
 	pgtest.Exec(t, f.admin, `INSERT INTO catalog.backfills (aggregate_type) VALUES ($1)`, videoType)
 	pgtest.Exec(t, held, `SELECT FROM catalog.backfills FOR UPDATE`)

@@ -165,10 +165,7 @@ func TestALockedRowHoldsUpNoCompletion(t *testing.T) {
 		f.peer.has(v)
 	}
 	pgtest.Exec(t, f.admin, `UPDATE catalog.video_projection SET revision = revision - 1`)
-	holder, err := f.admin.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	holder := pgtest.Begin(t, f.admin)
 	defer func() { _ = holder.Rollback(context.WithoutCancel(t.Context())) }()
 	pgtest.Exec(t, holder, `SELECT FROM catalog.video_projection WHERE video_id = $1 FOR UPDATE`, locked)
 	ctx, stop := context.WithCancel(t.Context())

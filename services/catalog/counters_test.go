@@ -186,10 +186,7 @@ func TestCountersDoNotDeadlock(t *testing.T) {
 		f.must(t, inbox.Applied, l.put(1), l.put(2))
 	}
 	// Each batch gets as far as its second video's counters.
-	other, err := f.admin.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	other := pgtest.Begin(t, f.admin)
 	defer other.Rollback(context.WithoutCancel(t.Context()))
 	const hold = `SELECT FROM catalog.video_counters WHERE video_id IN ($1, $2) FOR UPDATE`
 	pgtest.Exec(t, other, hold, ids[1], ids[3])
@@ -261,10 +258,7 @@ func TestRecount(t *testing.T) {
 	if err = errors.Join(err, err2); err != nil || f.drifting(t) != 2 {
 		t.Fatalf("%v; %d videos drift, want 2", err, f.drifting(t))
 	}
-	tx, err := f.admin.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	tx := pgtest.Begin(t, f.admin)
 	defer tx.Rollback(t.Context())
 	var wrong int
 	if err := tx.QueryRow(t.Context(), `SELECT catalog.recount_videos()`).Scan(&wrong); err != nil || wrong != 2 {

@@ -6,7 +6,6 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"example.com/lockstep/internal/pgtest"
 	"example.com/lockstep/pkg/eventing/consistency"
@@ -107,11 +106,7 @@ func TestSearchesAreEachPlanned(t *testing.T) {
 	f := setUp(t)
 	cfg := f.pool.Config().Copy()
 	cfg.MaxConns = 1
-	db, err := pgxpool.NewWithConfig(t.Context(), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer db.Close()
+	db := pgtest.Open(t, cfg)
 	for range 20 {
 		if _, _, err := listVideos(t.Context(), db, Query{Caller: everyone, Title: "no such title", PageSize: 50}, uuid.Max, nil); err != nil {
 			t.Fatal(err)

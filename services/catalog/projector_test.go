@@ -61,10 +61,7 @@ func TestConcurrentFirstSightings(t *testing.T) {
 		{func(id uuid.UUID) eventing.Event { return createdEvent(id, 1, "x") }, func(id uuid.UUID) eventing.Event { return createdEvent(id, 1, "x") }, inbox.Stale, 1},
 	} {
 		id := newVideoID()
-		tx, err := f.pool.Begin(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		tx := pgtest.Begin(t, f.pool)
 		if o, err := inbox.ApplyOne(t.Context(), tx, f.projector.Handler(), tc.first(id)); err != nil || o != inbox.Applied {
 			t.Fatalf("first: %v, %v", o, err)
 		}

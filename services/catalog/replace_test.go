@@ -112,10 +112,7 @@ func TestALockedRowHoldsUpNoRepair(t *testing.T) {
 		f.must(t, 1, createdEvent(id, 1, "first"))
 		f.peer.has(ownersVideo(id, 2, "of the owner"))
 	}
-	holder, err := f.admin.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	holder := pgtest.Begin(t, f.admin)
 	defer func() { _ = holder.Rollback(context.WithoutCancel(t.Context())) }()
 	pgtest.Exec(t, holder, `SELECT FROM catalog.video_projection WHERE video_id = $1 FOR UPDATE`, ids[1])
 	videos := f.projector.Comparisons()[0]

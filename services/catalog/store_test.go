@@ -84,10 +84,7 @@ func TestConcurrentlyInsertedRowIsLeftAlone(t *testing.T) {
 
 func whatAppearedMeanwhile[S any](t *testing.T, s store[S]) {
 	t.Helper()
-	theirs, err := s.pool.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	theirs := pgtest.Begin(t, s.pool)
 	defer theirs.Rollback(context.WithoutCancel(t.Context()))
 	insert := func(n int) error {
 		_, err := s.Upsert(t.Context(), theirs, []inbox.Step[S]{s.fresh(n, 50)})

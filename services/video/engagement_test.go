@@ -183,10 +183,7 @@ func TestALockOfAnEngagementHoldsUpNoOtherTenant(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	tx, err := a.admin.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	tx := pgtest.Begin(t, a.admin)
 	defer func() { _ = tx.Rollback(t.Context()) }()
 	name := user.String() + ":" + v.Value.ID.String()
 	pgtest.Exec(t, tx, `SELECT pg_advisory_xact_lock(hashtextextended($1, 0))`, name)

@@ -88,10 +88,7 @@ func TestAChangeOfNothingThatWaitsForAnEpoch(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
 	v := a.create()
-	tx, err := a.admin.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	tx := pgtest.Begin(t, a.admin)
 	defer func() { _ = tx.Rollback(t.Context()) }()
 	pgtest.Exec(t, tx, `UPDATE video.videos SET title = 'b', version = 2 WHERE video_id = $1`, v.ID)
 	answered := make(chan Video, 1)

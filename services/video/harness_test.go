@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"net/http"
 	"testing"
 	"time"
@@ -25,6 +24,7 @@ import (
 	"example.com/lockstep/internal/connect"
 	"example.com/lockstep/internal/pgtest"
 	"example.com/lockstep/internal/pgtest/pairtest"
+	"example.com/lockstep/internal/porttest"
 	"example.com/lockstep/internal/serve"
 	"example.com/lockstep/pkg/eventing"
 	"example.com/lockstep/pkg/eventing/outbox"
@@ -94,10 +94,7 @@ func newAPIFor(tb testing.TB, callers *auth.Authenticator) *api {
 	server := serve.New(log, router, rpc, health)
 	server.Linger = time.Millisecond
 
-	lis, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		tb.Fatal(err)
-	}
+	lis := porttest.Listen(tb)
 	a.url = "http://" + lis.Addr().String()
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
@@ -333,10 +330,7 @@ func (a *api) until(what string, holds func() bool) {
 // that statement when write waits for it, and returns after both.
 func (a *api) behind(write func() error, statement string, args ...any) {
 	a.Helper()
-	tx, err := a.admin.Begin(a.Context())
-	if err != nil {
-		a.Fatal(err)
-	}
+	tx := pgtest.Begin(a, a.admin)
 	pgtest.Exec(a, tx, statement, args...)
 	written := make(chan error, 1)
 	go func() {

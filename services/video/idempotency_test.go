@@ -19,6 +19,7 @@ import (
 	"google.golang.org/protobuf/types/known/fieldmaskpb"
 
 	"example.com/lockstep/internal/idempotency"
+	"example.com/lockstep/internal/pgtest"
 	"example.com/lockstep/internal/problem"
 	videov1 "example.com/lockstep/proto/video/v1"
 	"example.com/lockstep/services/video/aggregate"
@@ -142,10 +143,7 @@ func TestAConcurrentDuplicateWaits(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	tx, err := a.db.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	tx := pgtest.Begin(t, a.db)
 	batch := &pgx.Batch{}
 	if err := r.Remember(batch, Video{Title: "first"}); err != nil {
 		t.Fatal(err)

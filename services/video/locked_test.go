@@ -34,10 +34,7 @@ import (
 func (a *api) locked() (v Video, unlock func()) {
 	a.Helper()
 	v = a.create()
-	tx, err := a.admin.Begin(a.Context())
-	if err != nil {
-		a.Fatal(err)
-	}
+	tx := pgtest.Begin(a, a.admin)
 	pgtest.Exec(a, tx, `SELECT FROM video.videos WHERE video_id = $1 FOR UPDATE`, v.ID)
 	unlock = sync.OnceFunc(func() {
 		if err := tx.Rollback(a.Context()); err != nil {
@@ -178,10 +175,7 @@ func TestALockedTableHoldsUpNoOther(t *testing.T) {
 	s := newServing(t)
 	v := s.create()
 	lock := func(table, mode string) (unlock func()) {
-		tx, err := s.admin.Begin(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		tx := pgtest.Begin(t, s.admin)
 		pgtest.Exec(t, tx, `LOCK TABLE `+table+` IN `+mode+` MODE`)
 		return func() {
 			if err := tx.Rollback(t.Context()); err != nil {

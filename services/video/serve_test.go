@@ -17,6 +17,7 @@ import (
 	"example.com/lockstep/internal/auth"
 	"example.com/lockstep/internal/command"
 	"example.com/lockstep/internal/pgtest/pairtest"
+	"example.com/lockstep/internal/porttest"
 	"example.com/lockstep/internal/serve"
 	"example.com/lockstep/internal/topics"
 	eventsv1 "example.com/lockstep/proto/video/events/v1"
@@ -76,10 +77,7 @@ func newServing(t *testing.T) serving {
 	}
 	t.Setenv("PUBSUB_EMULATOR_HOST", broker.Addr)
 	db := pairtest.New(t)
-	lis, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	lis := porttest.Listen(t)
 	ctx, stop := context.WithCancel(context.Background())
 	s := serving{
 		api:    &api{TB: t, admin: db.Pool(t, db.Admin), url: "http://" + lis.Addr().String()},

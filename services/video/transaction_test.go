@@ -14,7 +14,6 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"example.com/lockstep/internal/pgtest"
 	"example.com/lockstep/internal/pgtest/pairtest"
@@ -105,17 +104,10 @@ func (r *trips) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData)
 func TestRoundTrips(t *testing.T) {
 	t.Parallel()
 	db := pairtest.New(t)
-	cfg, err := pgxpool.ParseConfig(db.VideoURL)
-	if err != nil {
-		t.Fatal(err)
-	}
+	cfg := pgtest.Settings(t, db.VideoURL)
 	var seen trips
 	cfg.ConnConfig.Tracer = &seen
-	pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(pool.Close)
+	pool := pgtest.Open(t, cfg)
 	s := newServices(pool, nil)
 	with := func(key string) aggregate.WriteOptions {
 		return aggregate.WriteOptions{Caller: everyone, Keys: []string{key}}
@@ -261,10 +253,7 @@ func TestASessionThatEndsBehindCommitWakesTheRelay(t *testing.T) {
 	t.Parallel()
 	db := pairtest.New(t)
 	admin := db.Pool(t, db.Admin)
-	cfg, err := pgxpool.ParseConfig(db.VideoURL)
-	if err != nil {
-		t.Fatal(err)
-	}
+	cfg := pgtest.Settings(t, db.VideoURL)
 	cfg.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec // so that the text of COMMIT is in the batch
 	dial, ended := cfg.ConnConfig.DialFunc, false
 	end := func() {
@@ -285,14 +274,10 @@ func TestASessionThatEndsBehindCommitWakesTheRelay(t *testing.T) {
 		conn, err := dial(ctx, network, addr)
 		return behindCommit{conn, end}, err
 	}
-	pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(pool.Close)
+	pool := pgtest.Open(t, cfg)
 	woken := make(wakeups, 10)
 	videos := newServices(pool, woken).videos
-	_, err = videos.Create(t.Context(), Video{UploaderID: uuid.New(), Title: "Pompeii"}, aggregate.WriteOptions{Caller: everyone}, nil)
+	_, err := videos.Create(t.Context(), Video{UploaderID: uuid.New(), Title: "Pompeii"}, aggregate.WriteOptions{Caller: everyone}, nil)
 	if refused, ok := errors.AsType[*pgconn.PgError](err); !ok || refused.Code != "57P01" || !ended || len(woken) != 1 {
 		t.Errorf("%v; ended %t, %d wake-ups", err, ended, len(woken))
 	}

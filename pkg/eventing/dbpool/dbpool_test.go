@@ -8,7 +8,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"example.com/lockstep/internal/pgtest"
 	"example.com/lockstep/pkg/eventing/dbpool"
@@ -18,21 +17,15 @@ func TestMain(m *testing.M) { pgtest.Main(m) }
 
 func TestTheCallersFunctionsRunAsWell(t *testing.T) {
 	t.Parallel()
-	cfg, err := pgxpool.ParseConfig(pgtest.New(t).Admin)
-	if err != nil {
-		t.Fatal(err)
-	}
+	cfg := pgtest.Settings(t, pgtest.New(t).Admin)
 	connected, failed := 0, 0
 	var closed atomic.Int32 // the pool closes its connections in goroutines
 	cfg.AfterConnect = func(context.Context, *pgx.Conn) error { connected++; return nil }
 	cfg.ConnConfig.OnPgError = func(*pgconn.PgConn, *pgconn.PgError) bool { failed++; return true }
 	cfg.BeforeClose = func(*pgx.Conn) { closed.Add(1) }
 	dbpool.Configure(cfg)
-	pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, err = pool.Exec(t.Context(), `SELECT 1/0`)
+	pool := pgtest.Open(t, cfg)
+	_, err := pool.Exec(t.Context(), `SELECT 1/0`)
 	pool.Close()
 	if n := closed.Load(); err == nil || connected != 1 || failed != 1 || n != 1 {
 		t.Errorf("%v: the caller saw %d connections, %d errors and %d ends, want one of each", err, connected, failed, n)
@@ -42,18 +35,11 @@ func TestTheCallersFunctionsRunAsWell(t *testing.T) {
 // A statement that ends soon after its caller has hung up costs no connection.
 func TestAHangUpCostsNoConnection(t *testing.T) {
 	t.Parallel()
-	cfg, err := pgxpool.ParseConfig(pgtest.New(t).Admin)
-	if err != nil {
-		t.Fatal(err)
-	}
+	cfg := pgtest.Settings(t, pgtest.New(t).Admin)
 	cfg.MaxConns = 1
 	dbpool.Configure(cfg)
 	dbpool.ForRequests(cfg)
-	pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer pool.Close()
+	pool := pgtest.Open(t, cfg)
 	// On a busy machine a statement may take longer than it is given.
 	const wanted, most = 5, 50
 	kept := 0

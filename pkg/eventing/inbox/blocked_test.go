@@ -13,6 +13,7 @@ import (
 	"cloud.google.com/go/pubsub/v2"
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
 
+	"example.com/lockstep/internal/pgtest"
 	"example.com/lockstep/pkg/eventing"
 )
 
@@ -39,10 +40,7 @@ func (b *bench) lockRow(t *testing.T, aggregate string) (unlock func()) {
 // lockOne locks the one row that query finds.
 func (b *bench) lockOne(t *testing.T, query string, arg any) (unlock func()) {
 	t.Helper()
-	tx, err := b.pg.Pool(t, b.pg.Admin).Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	tx := pgtest.Begin(t, b.pg.Pool(t, b.pg.Admin))
 	if tag, err := tx.Exec(t.Context(), query, arg); err != nil || tag.RowsAffected() != 1 {
 		t.Fatalf("%v, %v", tag, err)
 	}

@@ -306,10 +306,7 @@ func TestADeadLetterWaitsForAnOperator(t *testing.T) {
 	if err := c.deadLetterOnce(t.Context(), first, reason, 0); err != nil {
 		t.Fatal(err)
 	}
-	operator, err := b.pg.Pool(t, b.pg.Admin).Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	operator := pgtest.Begin(t, b.pg.Pool(t, b.pg.Admin))
 	defer func() { _ = operator.Rollback(context.WithoutCancel(t.Context())) }()
 	pgtest.Exec(t, operator, `UPDATE app.inbox SET status = 'discarded', processed_at = now()`)
 	again := delivered(first.event()) // the ack was lost

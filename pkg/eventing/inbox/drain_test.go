@@ -103,10 +103,7 @@ func (w *world) all() int64 {
 // block lets no event be applied until the transaction ends.
 func (w *world) block(t *testing.T) pgx.Tx {
 	t.Helper()
-	tx, err := w.db.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	tx := pgtest.Begin(t, w.db)
 	t.Cleanup(func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) })
 	pgtest.Exec(t, tx, `LOCK TABLE model IN EXCLUSIVE MODE`)
 	return tx

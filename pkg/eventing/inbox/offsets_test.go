@@ -194,10 +194,7 @@ func TestEachInstanceHasAnOffset(t *testing.T) {
 	store := b.withOffsets(t)
 	first, second := b.checkpointed(t, store), b.checkpointed(t, store)
 	first.finish(t, published(event("a", 1), time.Now(), -5))
-	tx, err := b.pg.Pool(t, b.pg.Admin).Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	tx := pgtest.Begin(t, b.pg.Pool(t, b.pg.Admin))
 	defer tx.Rollback(t.Context())
 	pgtest.Exec(t, tx, `SELECT FROM app.offsets FOR UPDATE`)
 	second.finish(t, published(event("b", 1), time.Now(), -3))

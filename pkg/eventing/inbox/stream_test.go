@@ -111,10 +111,7 @@ func (g *grant) RecvMsg(m any) error {
 
 func newWorld(t *testing.T, maxDeliveries int32) *world {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	listener := porttest.Listen(t)
 	dial := func(ctx context.Context, addr string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "tcp", addr)
 	}

@@ -16,10 +16,7 @@ func TestAMigrationBehindAReader(t *testing.T) {
 	pg := pgtest.New(t)
 	admin, log := pg.Pool(t, pg.Admin), slog.New(slog.DiscardHandler)
 	pgtest.Exec(t, admin, `DELETE FROM app.goose_db_version WHERE version_id = 211`)
-	reader, err := admin.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	reader := pgtest.Begin(t, admin)
 	defer func() { _ = reader.Rollback(context.WithoutCancel(t.Context())) }()
 	pgtest.Exec(t, reader, `SELECT FROM app.outbox_relays`)
 	if err := pgtest.Library.Up(t.Context(), pg.Admin, log); err == nil || !strings.Contains(err.Error(), "end that transaction") {

@@ -11,7 +11,6 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"example.com/lockstep/internal/pgtest"
 	"example.com/lockstep/pkg/eventing/migrate"
@@ -61,18 +60,11 @@ func TestUnfitSettingsOfSessionsAreNamed(t *testing.T) {
 		"client_encoding": "LATIN1", "session_replication_role": "replica", "row_security": "off",
 		"default_transaction_isolation": "repeatable read",
 	} {
-		config, err := pgxpool.ParseConfig(pg.Admin)
-		if err != nil {
-			t.Fatal(err)
-		}
+		config := pgtest.Settings(t, pg.Admin)
 		config.ConnConfig.RuntimeParams["search_path"] = pgtest.Library.Name
 		config.ConnConfig.RuntimeParams[setting] = value
-		pool, err := pgxpool.NewWithConfig(t.Context(), config)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(pool.Close)
-		err = pgtest.Library.Check(t.Context(), pool)
+		pool := pgtest.Open(t, config)
+		err := pgtest.Library.Check(t.Context(), pool)
 		if !errors.Is(err, migrate.ErrSettings) || !strings.Contains(err.Error(), setting+" is "+value) {
 			t.Errorf("%s = %s: %v", setting, value, err)
 		}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"example.com/lockstep/internal/pgtest"
+	"example.com/lockstep/internal/porttest"
 	"example.com/lockstep/pkg/eventing/backoff"
 )
 
@@ -30,10 +31,7 @@ type wire struct {
 // newWire returns url through a wire.
 func newWire(t *testing.T, to string) (w *wire, through string) {
 	t.Helper()
-	lis, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	lis := porttest.Listen(t)
 	t.Cleanup(func() { _ = lis.Close() })
 	u, err := url.Parse(to)
 	if err != nil {

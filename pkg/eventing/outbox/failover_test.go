@@ -354,10 +354,7 @@ func TestATurnHadToLeaveAnEventOfAFormerServer(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	r, claimed := b.handedOver(t)
-	tx, err := b.db.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	tx := pgtest.Begin(t, b.db)
 	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
 	if err := Append(t.Context(), tx, nil, event("late", 1)); err != nil {
 		t.Fatal(err)

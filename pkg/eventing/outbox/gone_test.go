@@ -7,6 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"example.com/lockstep/internal/pgtest"
 	"example.com/lockstep/pkg/eventing/outbox/queue"
 )
 
@@ -16,11 +17,7 @@ func (b *bench) leftBehind(t *testing.T) (gone *Relay, goOn func()) {
 	t.Helper()
 	before := b.relayDB
 	open := func() *pgxpool.Pool {
-		db, err := pgxpool.NewWithConfig(t.Context(), b.db.Config())
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(db.Close)
+		db := pgtest.Open(t, b.db.Config())
 		return db
 	}
 	b.relayDB = open()

@@ -42,10 +42,7 @@ func TestHandoverOfALateInsert(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	r, claimed := b.handedOver(t)
-	blocker, err := b.db.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	blocker := pgtest.Begin(t, b.db)
 	pgtest.Exec(t, blocker, `SELECT pg_advisory_xact_lock(7)`)
 	clock := *r.clock.Load()
 	clock.Time = clock.Time.Add(-handoverTime) // the time that the statement is about to wait
@@ -117,10 +114,7 @@ func TestFailedHandoverThatCommitsLate(t *testing.T) {
 	b := newBench(t)
 	r, claimed := b.handedOver(t)
 	h := r.Handover()
-	tx, err := b.db.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	tx := pgtest.Begin(t, b.db)
 	if err := h.Append(t.Context(), tx, nil, event("a", 1)); err != nil {
 		t.Fatal(err)
 	}

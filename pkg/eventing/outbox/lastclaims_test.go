@@ -9,8 +9,9 @@ import (
 
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 	"google.golang.org/grpc/status"
+
+	"example.com/lockstep/internal/pgtest"
 )
 
 // claimTracer calls claimed after each answer to a claim of new events.
@@ -43,11 +44,7 @@ func (b *bench) traceClaims(t *testing.T, claimed func()) {
 	t.Helper()
 	cfg := b.db.Config().Copy()
 	cfg.ConnConfig.Tracer = claimTracer{claimed}
-	db, err := pgxpool.NewWithConfig(t.Context(), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(db.Close)
+	db := pgtest.Open(t, cfg)
 	b.relayDB = db
 }
 

@@ -140,10 +140,7 @@ func TestNewEventsLeaveWhileAllElseFails(t *testing.T) {
 	b.append(t, "a", 1, 1)
 	b.eventually(t, 0, unpublished)
 	b.poll(t, func() bool { return r.backlog.Load().known() == 1 }, "the backlog was never known")
-	tx, err := pg.Pool(t, pg.Admin).Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	tx := pgtest.Begin(t, pg.Pool(t, pg.Admin))
 	pgtest.Exec(t, tx, `LOCK TABLE app.outbox_relays IN ACCESS EXCLUSIVE MODE`)
 	var unknown atomic.Bool
 	for v := int64(2); !unknown.Load(); v++ {

@@ -9,8 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgxpool"
-
 	"example.com/lockstep/internal/pgtest"
 	"example.com/lockstep/pkg/eventing/outbox/queue"
 )
@@ -50,10 +48,7 @@ func TestTopicResumedDuringAClaimIsScanned(t *testing.T) {
 	c.pause(causeOutage)
 	c.retryAt = time.Now().Add(time.Hour)
 	b.append(t, "a", 1, 1)
-	tx, err := pg.Pool(t, pg.Admin).Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	tx := pgtest.Begin(t, pg.Pool(t, pg.Admin))
 	pgtest.Exec(t, tx, `LOCK TABLE app.outbox IN ACCESS EXCLUSIVE MODE`)
 	done := make(chan struct{})
 	go func() { defer close(done); r.step(t.Context(), &s, claimed) }()
@@ -100,11 +95,7 @@ func TestEventsOfALostClaimAreScanned(t *testing.T) {
 		conn, err := dial(ctx, network, address)
 		return lossy{conn, &lose}, err
 	}
-	db, err := pgxpool.NewWithConfig(t.Context(), config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(db.Close)
+	db := pgtest.Open(t, config)
 	b.relayDB = db
 	r, claimed := b.newRelay(t), make(chan *leasedBatch, 10)
 	var s claimSchedule

@@ -9,7 +9,6 @@ import (
 
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -58,11 +57,7 @@ func newTopicsBench(t *testing.T) (*bench, *tracedClaims) {
 	}
 	config, l := b.db.Config(), &tracedClaims{started: make(chan struct{}, 1)}
 	config.ConnConfig.Tracer = l
-	db, err := pgxpool.NewWithConfig(t.Context(), config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(db.Close)
+	db := pgtest.Open(t, config)
 	b.db = db
 	return b, l
 }

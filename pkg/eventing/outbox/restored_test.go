@@ -18,10 +18,7 @@ func TestATableThatWasRestoredAlone(t *testing.T) {
 	b.relay(t, 1)
 	b.eventually(t, 0, unpublished)
 	b.eventually(t, 1, `SELECT count(*) FROM outbox_relays WHERE pg_snapshot_xmax(low) > (SELECT xact FROM outbox)`)
-	tx, err := b.db.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	tx := pgtest.Begin(t, b.db)
 	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
 	pgtest.Exec(t, tx, `
 		INSERT INTO outbox (id, aggregate_type, aggregate_id, event_type, version, payload, xact, published_at)

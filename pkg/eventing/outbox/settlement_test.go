@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"example.com/lockstep/internal/pgtest"
+	"example.com/lockstep/internal/porttest"
 	"example.com/lockstep/pkg/eventing/outbox/queue"
 )
 
@@ -33,10 +34,7 @@ func (r *Relay) settleAll(t *testing.T, l ...publishResult) {
 // lock locks the row of a version in a transaction of its own, until release.
 func (b *bench) lock(t *testing.T, aggregate string, version int64) (release func()) {
 	t.Helper()
-	tx, err := b.db.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	tx := pgtest.Begin(t, b.db)
 	t.Cleanup(func() { _ = tx.Rollback(context.Background()) })
 	pgtest.Exec(t, tx, `SELECT FROM outbox WHERE aggregate_id = $1 AND version = $2 FOR UPDATE`, aggregate, version)
 	return func() {
@@ -213,10 +211,7 @@ func newGate(t *testing.T, rawURL *string) *gate {
 	if socket := u.Query().Get("host"); socket != "" {
 		network, address = "unix", socket+"/.s.PGSQL."+u.Query().Get("port")
 	}
-	lis, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	lis := porttest.Listen(t)
 	t.Cleanup(func() { _ = lis.Close() })
 	closed, shut := context.WithCancel(t.Context())
 	pass := func(to, from net.Conn) {

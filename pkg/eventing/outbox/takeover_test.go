@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 
+	"example.com/lockstep/internal/pgtest"
 	"example.com/lockstep/pkg/eventing/outbox/queue"
 )
 
@@ -29,11 +29,7 @@ func (b *bench) waitingPool(t *testing.T) (wait func() (arrived chan struct{}, g
 		}
 		return true, nil
 	}
-	db, err := pgxpool.NewWithConfig(t.Context(), config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(db.Close)
+	db := pgtest.Open(t, config)
 	b.relayDB = db
 	return func() (arrived chan struct{}, goOn func()) {
 		p := &pause{make(chan struct{}), make(chan struct{})}
@@ -107,10 +103,7 @@ func TestARelayEndsWhileAClaimIsOnItsWay(t *testing.T) {
 	if err := r.writeHeartbeat(t.Context(), false); err != nil {
 		t.Fatal(err)
 	}
-	tx, err := b.db.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	tx := pgtest.Begin(t, b.db)
 	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
 	if err := ending.Handover().Append(t.Context(), tx, nil, event("a", 1)); err != nil {
 		t.Fatal(err)
@@ -163,10 +156,7 @@ func TestAHandoverThatARelayWithoutARowHasClaimed(t *testing.T) {
 	if err := r.writeHeartbeat(t.Context(), false); err != nil {
 		t.Fatal(err)
 	}
-	tx, err := b.db.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	tx := pgtest.Begin(t, b.db)
 	h := r.Handover()
 	if err := h.Append(t.Context(), tx, nil, event("a", 1)); err != nil {
 		t.Fatal(err)

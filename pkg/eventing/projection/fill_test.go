@@ -119,10 +119,7 @@ func TestFillGivesWay(t *testing.T) {
 	}
 	last := newNote(fmt.Sprintf("a/%03d", pageNotes-1), 1, 1, "old")
 	s.apply(t, change(inbox.Put, last))
-	tx, err := s.admin.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	tx := pgtest.Begin(t, s.admin)
 	defer func() { _ = tx.Rollback(t.Context()) }()
 	pgtest.Exec(t, tx, `UPDATE app.notes SET body = body`)
 	if f, err := s.Fill(t.Context(), ""); !errors.Is(err, txn.ErrLocked) || f != (projection.Filled{}) {

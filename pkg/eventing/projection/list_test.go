@@ -225,10 +225,7 @@ func TestAListThatMeetsALock(t *testing.T) {
 	p := &pages{shelf: newShelf(t), t: t}
 	p.apply(t, change(inbox.Put, newNote("a/1", 1, 1, "held")))
 	p.has(newNote("a/1", 1, 2, "new"), newNote("b/1", 1, 1, "free"))
-	tx, err := p.admin.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	tx := pgtest.Begin(t, p.admin)
 	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
 	pgtest.Exec(t, tx, `SELECT FROM app.notes FOR UPDATE`)
 	list := func(wanted consistency.Position) error {

@@ -239,10 +239,7 @@ func TestARepairDoesNotWaitForALock(t *testing.T) {
 	mine := newNote("a/1", 1, 1, "one")
 	s.apply(t, change(inbox.Created, mine))
 	s.has(newNote("a/1", 1, 3, "three"))
-	tx, err := s.admin.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	tx := pgtest.Begin(t, s.admin)
 	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
 	pgtest.Exec(t, tx, `SELECT FROM app.notes FOR UPDATE`)
 	e := change(inbox.Updated, newNote("a/1", 1, 3, "")).Event

@@ -259,10 +259,7 @@ func TestReadsThroughTheExchange(t *testing.T) {
 func TestTheExchangeGivesWay(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, 10)
-	long, err := f.app.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	long := pgtest.Begin(t, f.app)
 	defer long.Rollback(context.WithoutCancel(t.Context()))
 	held := false
 	f.at = func(step string) {

@@ -160,10 +160,7 @@ func TestTheStateIsReadBehindAnotherProcess(t *testing.T) {
 		"need":  func() error { _, err := f.Need(t.Context()); return err },
 	} {
 		t.Run(name, func(t *testing.T) {
-			tx, err := f.admin.Begin(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
+			tx := pgtest.Begin(t, f.admin)
 			defer tx.Rollback(context.WithoutCancel(t.Context()))
 			pgtest.Exec(t, tx, `LOCK TABLE one, rebuild_state IN ACCESS EXCLUSIVE MODE`)
 			done := make(chan error, 1)

@@ -93,11 +93,7 @@ func newPair(t *testing.T, rows int) *pair {
 
 func openPool(t *testing.T, config *pgxpool.Config) *pgxpool.Pool {
 	t.Helper()
-	pool, err := pgxpool.NewWithConfig(t.Context(), config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(pool.Close)
+	pool := pgtest.Open(t, config)
 	return pool
 }
 

@@ -82,10 +82,7 @@ const lock = `SELECT pg_advisory_xact_lock(1)`
 // hold takes a lock in another session, until unlock is called or the test ends.
 func hold(t *testing.T, db *pgtest.DB) (unlock func()) {
 	t.Helper()
-	holder, err := db.Pool(t, db.Admin).Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	holder := pgtest.Begin(t, db.Pool(t, db.Admin))
 	t.Cleanup(func() { _ = holder.Rollback(context.Background()) })
 	pgtest.Exec(t, holder, lock)
 	return func() {
@@ -188,10 +185,7 @@ func TestALockedTableAfterAFailedRead(t *testing.T) {
 		if err := write(); err != nil {
 			t.Fatal(err)
 		}
-		holder, err := admin.Begin(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		holder := pgtest.Begin(t, admin)
 		pgtest.Exec(t, holder, `LOCK TABLE app.locked IN ACCESS EXCLUSIVE MODE`)
 		pgtest.Exec(t, pool, `SET lock_timeout = '1ms'`)
 		failing := &pgx.Batch{}
@@ -268,10 +262,7 @@ func TestALockedTable(t *testing.T) {
 			if err := write(insert); err != nil {
 				t.Fatal(err)
 			}
-			holder, err := admin.Begin(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
+			holder := pgtest.Begin(t, admin)
 			pgtest.Exec(t, holder, `LOCK TABLE app.locked IN `+mode+` MODE`)
 			for _, sql := range []string{insert, insert, insert + ` -- not prepared yet`} {
 				if err := write(sql); !errors.Is(err, ErrLocked) {

@@ -401,10 +401,7 @@ func TestSendableLeavesLaterEventsOut(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	one := b.pg.Pool(t, b.pg.URL+"&pool_max_conns=1") // its session counts its own pages
-	open, err := b.db.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	open := pgtest.Begin(t, b.db)
 	pgtest.Exec(t, open, `SELECT pg_current_xact_id()`)
 	before := b.append(t, "before", 1)
 	now, err := b.backlog.Moment(t.Context())

@@ -7,7 +7,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
+
+	"example.com/lockstep/internal/pgtest"
 )
 
 // A process stands still while it has locked the outbox against writers. They wait for 3 s and not for the process, and no
@@ -15,17 +16,10 @@ import (
 func TestABeginOfAnEpochThatStandsStillLetsWritersGo(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	cfg, err := pgxpool.ParseConfig(b.pg.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
+	cfg := pgtest.Settings(t, b.pg.URL)
 	still := &standstill{began: make(chan struct{}), end: make(chan struct{})}
 	cfg.ConnConfig.Tracer = still
-	db, err := pgxpool.NewWithConfig(t.Context(), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(db.Close)
+	db := pgtest.Open(t, cfg)
 	ended := make(chan error, 1)
 	go func() {
 		_, err := New(db).BeginEpoch(t.Context(), order)

@@ -10,7 +10,6 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"example.com/lockstep/internal/pgtest"
 	"example.com/lockstep/pkg/eventing"
@@ -65,10 +64,7 @@ func TestBeginEpochAfter(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	// Both wait for this transaction.
-	writer, err := b.db.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	writer := pgtest.Begin(t, b.db)
 	defer func() { _ = writer.Rollback(context.WithoutCancel(t.Context())) }()
 	pgtest.Exec(t, writer, `LOCK TABLE outbox IN SHARE UPDATE EXCLUSIVE MODE`)
 	type result struct {
@@ -107,10 +103,7 @@ func TestBeginEpochAfter(t *testing.T) {
 func TestBeginEpochWaitsForEventsOfTheEpochBefore(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	tx, err := b.db.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	tx := pgtest.Begin(t, b.db)
 	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
 	e := eventing.Event{
 		ID: uuid.Must(uuid.NewV7()), AggregateType: "video", AggregateID: "a", Type: "VideoUpdated", Version: 1,
@@ -140,10 +133,7 @@ func TestBeginEpochWaitsForEventsOfTheEpochBefore(t *testing.T) {
 func TestWritersGoOnWhileAnEpochWaitsForAVacuum(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	vacuum, err := b.db.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	vacuum := pgtest.Begin(t, b.db)
 	defer func() { _ = vacuum.Rollback(context.WithoutCancel(t.Context())) }()
 	pgtest.Exec(t, vacuum, `LOCK TABLE outbox IN SHARE UPDATE EXCLUSIVE MODE`)
 	began := make(chan error, 1)
@@ -215,17 +205,10 @@ func TestBeginEpochGivesUp(t *testing.T) {
 func TestWritersWaitForOneRoundTripOfAnEpoch(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	cfg, err := pgxpool.ParseConfig(b.pg.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
+	cfg := pgtest.Settings(t, b.pg.URL)
 	sent := &pgtest.Statements{}
 	cfg.ConnConfig.Tracer = sent
-	db, err := pgxpool.NewWithConfig(t.Context(), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(db.Close)
+	db := pgtest.Open(t, cfg)
 	for name, begin := range map[string]func() error{
 		"BeginEpoch": func() error { _, err := New(db).BeginEpoch(t.Context(), order); return err },
 		"BeginEpochAfter": func() error {

@@ -86,10 +86,7 @@ func TestForgetCountsWhatIsPublishedMeanwhile(t *testing.T) {
 	b.append(t, "a", 1)
 	b.append(t, "c", 1)
 	b.exec(t, `UPDATE outbox SET published_at = now() WHERE aggregate_id = 'a'`)
-	tx, err := b.db.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	tx := pgtest.Begin(t, b.db)
 	defer tx.Rollback(t.Context())
 	pgtest.Exec(t, tx, `SELECT FROM outbox WHERE aggregate_id = 'a' FOR UPDATE`)
 	type result struct {

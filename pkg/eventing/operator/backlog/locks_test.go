@@ -29,10 +29,7 @@ func TestActionsLockEventsInOneOrder(t *testing.T) {
 				INSERT INTO outbox (id, aggregate_type, aggregate_id, event_type, version, payload)
 				SELECT gen_random_uuid(), 'video', a, 'VideoUpdated', v, 'x' FROM unnest('{c,b,a}'::text[]) AS a, generate_series(60, 1, -1) AS v`)
 			b.exec(t, `UPDATE outbox SET `+tc.state+` WHERE version < 60`)
-			other, err := b.db.Begin(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
+			other := pgtest.Begin(t, b.db)
 			defer other.Rollback(context.WithoutCancel(t.Context()))
 			const lock = `SELECT FROM outbox WHERE aggregate_id = $1 AND version = $2 FOR UPDATE NOWAIT`
 			pgtest.Exec(t, other, lock, "a", 1)

@@ -111,10 +111,7 @@ func TestASkipBehindANewParking(t *testing.T) {
 	id := b.append(t, "a", 1)[0]
 	b.park(t, id, "refused")
 	b.exec(t, `UPDATE outbox SET parked_at = now() + interval '2 hours' WHERE id = $1`, id)
-	tx, err := b.db.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	tx := pgtest.Begin(t, b.db)
 	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
 	pgtest.Exec(t, tx, `SELECT FROM outbox WHERE id = $1 FOR UPDATE`, id)
 	type result struct {

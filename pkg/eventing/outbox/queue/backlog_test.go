@@ -200,10 +200,7 @@ func TestOldestBeforeTheLowOfTheRelays(t *testing.T) {
 	b := newBox(t)
 	b.busyRows(t, "old", 2*queue.CountLimit)
 	b.exec(t, `UPDATE outbox SET published_at = now()`)
-	open, err := b.db.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	open := pgtest.Begin(t, b.db)
 	pgtest.Exec(t, open, fmt.Sprintf(insertBusy, "opened"), 200)
 	if err := outbox.Append(t.Context(), open, nil, event("late", 1)); err != nil {
 		t.Fatal(err)
@@ -238,10 +235,7 @@ func TestOldestBehindTheSearch(t *testing.T) {
 	b := newBox(t)
 	b.exec(t, `INSERT INTO outbox_relays (token, low) VALUES ('t', pg_current_snapshot())`)
 	b.busyRows(t, "a", queue.CountLimit)
-	open, err := b.db.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	open := pgtest.Begin(t, b.db)
 	if err := outbox.Append(t.Context(), open, nil, event("late", 1)); err != nil {
 		t.Fatal(err)
 	}

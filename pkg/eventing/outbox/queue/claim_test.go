@@ -273,10 +273,7 @@ func TestAnInfiniteRetryTimeIsDue(t *testing.T) {
 func leaseDuring(t *testing.T, pg *pgtest.DB, claim func()) {
 	t.Helper()
 	db := pg.Pool(t, pg.URL)
-	other, err := db.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	other := pgtest.Begin(t, db)
 	defer func() { _ = other.Rollback(context.WithoutCancel(t.Context())) }()
 	pgtest.Exec(t, other, `LOCK TABLE outbox`)
 	ended := make(chan struct{})
@@ -355,10 +352,7 @@ func TestClaimReportsWhatItHadToLeave(t *testing.T) {
 		"one from the future":                   `lock_token = 'alive', locked_at = now() + interval '1 hour'`,
 	} {
 		b.exec(t, `UPDATE outbox SET `+set+` WHERE version = 1`)
-		tx, err := b.db.Begin(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		tx := pgtest.Begin(t, b.db)
 		pgtest.Exec(t, tx, `SELECT FROM outbox FOR UPDATE`)
 		if p := b.page(t, other); !p.Skipped || p.FreeIn != 0 || len(p.Batches) > 0 {
 			t.Errorf("%s that another transaction has locked: %+v", what, p)

@@ -148,10 +148,7 @@ func TestARelayWithALockedRowIsNotGoneForEver(t *testing.T) {
 	b.inOwnSession(t, pg, "relay", beats["relay"])()
 	for age, gone := range map[time.Duration]bool{16 * time.Second: true, 40 * time.Second: false} {
 		b.exec(t, `UPDATE outbox_relays SET seen_at = now() - $1::interval WHERE token = 'relay'`, age)
-		tx, err := db.Begin(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		tx := pgtest.Begin(t, db)
 		pgtest.Exec(t, tx, `SELECT FROM outbox_relays WHERE token = 'relay' FOR UPDATE`)
 		beats["other"] = b.heartbeatAfter(t, b.Queue, "other", beats["other"].Low, beats["other"])
 		if got := beats["other"]; slices.Contains(got.Gone, "relay") != gone || slices.Contains(got.Alive, "relay") {
@@ -231,10 +228,7 @@ func TestALockedEventOfTheGoneDoesNotWaitForItsLease(t *testing.T) {
 	b := newBox(t)
 	b.append(t, "a", 1, 1)
 	b.exec(t, `UPDATE outbox SET lock_token = 'gone', locked_at = now()`)
-	other, err := b.db.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	other := pgtest.Begin(t, b.db)
 	defer func() { _ = other.Rollback(context.WithoutCancel(t.Context())) }()
 	pgtest.Exec(t, other, `SELECT FROM outbox FOR UPDATE`)
 	c := as("successor")

@@ -25,10 +25,7 @@ func TestAHeartbeatJudgesAfterItsWait(t *testing.T) {
 			_, b := newBoxBehind(t, pooled)
 			beats := b.registered(t, "stopped", "waiting")
 			b.exec(t, `UPDATE outbox_relays SET seen_at = now() - interval '1 minute' WHERE token = 'stopped'`)
-			earlier, err := b.db.Begin(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
+			earlier := pgtest.Begin(t, b.db)
 			defer func() { _ = earlier.Rollback(context.WithoutCancel(t.Context())) }()
 			pgtest.Exec(t, earlier, `UPDATE outbox_relays SET seen_at = now() WHERE token = 'waiting'`)
 			got := make(chan queue.HeartbeatResult, 1)
@@ -59,17 +56,10 @@ func TestAHeartbeatJudgesAfterItsWait(t *testing.T) {
 func TestAHeartbeatIsOneRoundTrip(t *testing.T) {
 	t.Parallel()
 	pg := pgtest.New(t)
-	cfg, err := pgxpool.ParseConfig(pg.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
+	cfg := pgtest.Settings(t, pg.URL)
 	var seen trips
 	cfg.ConnConfig.Tracer = &seen
-	db, err := pgxpool.NewWithConfig(t.Context(), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(db.Close)
+	db := pgtest.Open(t, cfg)
 	b := box{queue.New(db), db}
 	first := b.heartbeatAfter(t, b.Queue, "a", "", queue.HeartbeatResult{})
 	seen.Store(0)
@@ -84,17 +74,10 @@ func TestAHeartbeatIsOneRoundTrip(t *testing.T) {
 func TestTheWaitForAConnectionIsNoErrorOfTheClock(t *testing.T) {
 	t.Parallel()
 	pg := pgtest.New(t)
-	cfg, err := pgxpool.ParseConfig(pg.URL + "&pool_max_conns=1")
-	if err != nil {
-		t.Fatal(err)
-	}
+	cfg := pgtest.Settings(t, pg.URL+"&pool_max_conns=1")
 	waits := acquisitions{&trips{}, make(chan struct{}, 2)}
 	cfg.ConnConfig.Tracer = waits
-	db, err := pgxpool.NewWithConfig(t.Context(), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(db.Close)
+	db := pgtest.Open(t, cfg)
 	busy, err := db.Acquire(t.Context())
 	if err != nil {
 		t.Fatal(err)

@@ -150,10 +150,7 @@ func TestHeartbeatsDoNotOvertakeEachOther(t *testing.T) {
 		  IF current_setting('application_name') = 'slow' THEN PERFORM pg_advisory_xact_lock(4711); END IF; RETURN NULL; END $$;
 		CREATE CONSTRAINT TRIGGER hold AFTER INSERT OR UPDATE ON app.outbox_relays DEFERRABLE INITIALLY DEFERRED
 		  FOR EACH ROW EXECUTE FUNCTION app.hold_commit()`)
-	hold, err := admin.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	hold := pgtest.Begin(t, admin)
 	defer func() { _ = hold.Rollback(context.WithoutCancel(t.Context())) }()
 	pgtest.Exec(t, hold, `SELECT pg_advisory_xact_lock(4711)`)
 	var sent sync.WaitGroup
@@ -189,10 +186,7 @@ func TestARelayThatComesBackIsNotTakenOver(t *testing.T) {
 		ALTER TABLE app.outbox_relays ENABLE ROW LEVEL SECURITY;
 		ALTER TABLE app.outbox_relays FORCE ROW LEVEL SECURITY;
 		CREATE POLICY hold ON app.outbox_relays USING (app.hold_scan())`)
-	hold, err := admin.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	hold := pgtest.Begin(t, admin)
 	defer func() { _ = hold.Rollback(context.WithoutCancel(t.Context())) }()
 	pgtest.Exec(t, hold, `SELECT pg_advisory_xact_lock(4711)`)
 	var got queue.HeartbeatResult

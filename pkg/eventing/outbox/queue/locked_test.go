@@ -30,10 +30,7 @@ func TestSettleGoesAroundLockedRows(t *testing.T) {
 			}
 			b.exec(t, `UPDATE outbox SET lock_token = 'another' WHERE aggregate_id = 'lost' AND version = 1`)
 			b.exec(t, `DELETE FROM outbox WHERE aggregate_id = 'gone' AND version = 2`)
-			tx, err := pg.Pool(t, pg.URL).Begin(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
+			tx := pgtest.Begin(t, pg.Pool(t, pg.URL))
 			t.Cleanup(func() { _ = tx.Rollback(t.Context()) })
 			defer func() { _ = tx.Rollback(t.Context()) }()
 			pgtest.Exec(t, tx, `

@@ -76,10 +76,7 @@ func TestTheBacklogReadsNoPublishedRow(t *testing.T) {
 			pg := pgtest.New(t)
 			db := pg.Pool(t, pg.URL+"&pool_max_conns=1")
 			b := box{queue.New(db), db}
-			open, err := pg.Pool(t, pg.URL).Begin(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
+			open := pgtest.Begin(t, pg.Pool(t, pg.URL))
 			pgtest.Exec(t, open, `SELECT pg_current_xact_id()`)
 			b.exec(t, `
 				INSERT INTO outbox (id, aggregate_type, aggregate_id, event_type, version, payload, published_at)

@@ -64,10 +64,7 @@ func TestPurgeGoesAroundLockedRows(t *testing.T) {
 	b := newBox(t)
 	b.append(t, "old", 1, 3)
 	b.exec(t, `UPDATE outbox SET published_at = now() - interval '2 hours'`)
-	tx, err := b.db.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	tx := pgtest.Begin(t, b.db)
 	defer func() { _ = tx.Rollback(t.Context()) }()
 	pgtest.Exec(t, tx, `SELECT FROM outbox WHERE version = 1 FOR UPDATE`)
 	if n, _, err := b.Purge(t.Context(), time.Hour, 0); n != 1 || err != nil {

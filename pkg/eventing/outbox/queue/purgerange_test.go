@@ -53,10 +53,7 @@ func TestRelaysShareAPurgePass(t *testing.T) {
 		t.Errorf("on its way, a pass goes on with %v", got)
 	}
 	b.exec(t, `UPDATE outbox_retention SET passed_at = '-infinity'`)
-	tx, err := b.db.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	tx := pgtest.Begin(t, b.db)
 	defer func() { _ = tx.Rollback(t.Context()) }()
 	pgtest.Exec(t, tx, `SELECT FROM outbox_retention FOR UPDATE`)
 	if got := pass(); got != nil {

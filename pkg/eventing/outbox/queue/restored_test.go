@@ -66,10 +66,7 @@ func TestTheViewHasTheEventsOfItsOwnTransaction(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
 	b.exec(t, `UPDATE outbox_relays SET low = pg_current_snapshot()`)
-	tx, err := b.db.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	tx := pgtest.Begin(t, b.db)
 	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
 	var n int
 	const insert = `INSERT INTO outbox (id, aggregate_type, aggregate_id, event_type, version, payload) VALUES (gen_random_uuid(), 'video', 'a', 'VideoUpdated', 1, '')`

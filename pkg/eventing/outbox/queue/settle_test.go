@@ -211,10 +211,7 @@ func TestSettleSeesAClaimThatItWaitedFor(t *testing.T) {
 	b.append(t, "a", 1, 1)
 	batch := b.page(t, as("t")).Batches[0]
 	for {
-		tx, err := b.db.Begin(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		tx := pgtest.Begin(t, b.db)
 		t.Cleanup(func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) })
 		pgtest.Exec(t, tx, `UPDATE outbox SET lock_token = 'another', locked_at = now()`)
 		settled := make(chan queue.Settled, 1)

@@ -27,10 +27,7 @@ func TestASettlementEndsBeforeItsRelayCountsAsDead(t *testing.T) {
 	b.append(t, "free", 1, 1)
 	b.append(t, "locked", 1, 1)
 	w := b.page(t, as("t"))
-	tx, err := db.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	tx := pgtest.Begin(t, db)
 	t.Cleanup(func() { _ = tx.Rollback(context.Background()) })
 	pgtest.Exec(t, tx, `SELECT FROM outbox WHERE aggregate_id = 'locked' FOR UPDATE`)
 	settle(t, b, "t", queue.Settlement{Batch: w.Batches[0], Published: 1}, queue.Settlement{Batch: w.Batches[1], Published: 1}) // around the lock
