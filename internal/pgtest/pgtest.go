@@ -154,18 +154,6 @@ func wrap(cfg *pgxpool.Config, with func(net.Conn) net.Conn) {
 	}
 }
 
-// starts has the methods of pgx's tracers that a tracer of the starts of statements does not need.
-type starts struct{}
-
-// TraceQueryEnd implements pgx.QueryTracer.
-func (starts) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
-
-// TraceBatchQuery implements pgx.BatchTracer.
-func (starts) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) {}
-
-// TraceBatchEnd implements pgx.BatchTracer.
-func (starts) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData) {}
-
 // Terminate ends every session of the database, as a failover would. New
 // sessions are accepted at once.
 func (d *Database) Terminate(tb testing.TB) {

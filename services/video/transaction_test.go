@@ -72,7 +72,11 @@ type trips struct {
 	names []string
 }
 
-func (r *trips) add(ctx context.Context, name string) {
+func (r *trips) add(ctx context.Context, _ *pgx.Conn, trip pgtest.Trip) {
+	name := trip[0].SQL
+	if len(trip) > 1 {
+		name = "batch"
+	}
 	if _, limited := ctx.Deadline(); !limited {
 		name += " without a deadline"
 	}
@@ -89,24 +93,12 @@ func (r *trips) take() []string {
 	return names
 }
 
-func (r *trips) TraceQueryStart(ctx context.Context, _ *pgx.Conn, q pgx.TraceQueryStartData) context.Context {
-	r.add(ctx, q.SQL)
-	return ctx
-}
-func (r *trips) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
-func (r *trips) TraceBatchStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceBatchStartData) context.Context {
-	r.add(ctx, "batch")
-	return ctx
-}
-func (r *trips) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) {}
-func (r *trips) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData)     {}
-
 func TestRoundTrips(t *testing.T) {
 	t.Parallel()
 	db := pairtest.New(t)
 	cfg := pgtest.Settings(t, db.VideoURL)
 	var seen trips
-	cfg.ConnConfig.Tracer = &seen
+	cfg.ConnConfig.Tracer = &pgtest.Tracer{Before: seen.add}
 	pool := pgtest.Open(t, cfg)
 	s := newServices(pool, nil)
 	with := func(key string) aggregate.WriteOptions {

@@ -206,7 +206,7 @@ func TestWritersWaitForOneRoundTripOfAnEpoch(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	cfg := pgtest.Settings(t, b.pg.URL)
-	sent := &pgtest.Statements{}
+	sent := pgtest.NewStatements()
 	cfg.ConnConfig.Tracer = sent
 	db := pgtest.Open(t, cfg)
 	for name, begin := range map[string]func() error{

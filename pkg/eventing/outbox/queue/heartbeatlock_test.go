@@ -57,8 +57,8 @@ func TestAHeartbeatIsOneRoundTrip(t *testing.T) {
 	t.Parallel()
 	pg := pgtest.New(t)
 	cfg := pgtest.Settings(t, pg.URL)
-	var seen trips
-	cfg.ConnConfig.Tracer = &seen
+	var seen atomic.Int64
+	cfg.ConnConfig.Tracer = &pgtest.Tracer{Before: func(context.Context, *pgx.Conn, pgtest.Trip) { seen.Add(1) }}
 	db := pgtest.Open(t, cfg)
 	b := box{queue.New(db), db}
 	first := b.heartbeatAfter(t, b.Queue, "a", "", queue.HeartbeatResult{})
@@ -75,7 +75,7 @@ func TestTheWaitForAConnectionIsNoErrorOfTheClock(t *testing.T) {
 	t.Parallel()
 	pg := pgtest.New(t)
 	cfg := pgtest.Settings(t, pg.URL+"&pool_max_conns=1")
-	waits := acquisitions{&trips{}, make(chan struct{}, 2)}
+	waits := &acquisitions{begun: make(chan struct{}, 2)}
 	cfg.ConnConfig.Tracer = waits
 	db := pgtest.Open(t, cfg)
 	busy, err := db.Acquire(t.Context())
@@ -101,28 +101,13 @@ func TestTheWaitForAConnectionIsNoErrorOfTheClock(t *testing.T) {
 
 // acquisitions has a signal for each wait for a connection that begins.
 type acquisitions struct {
-	*trips
+	pgtest.Tracer
 
 	begun chan struct{}
 }
 
-func (a acquisitions) TraceAcquireStart(ctx context.Context, _ *pgxpool.Pool, _ pgxpool.TraceAcquireStartData) context.Context {
+func (a *acquisitions) TraceAcquireStart(ctx context.Context, _ *pgxpool.Pool, _ pgxpool.TraceAcquireStartData) context.Context {
 	a.begun <- struct{}{}
 	return ctx
 }
-func (acquisitions) TraceAcquireEnd(context.Context, *pgxpool.Pool, pgxpool.TraceAcquireEndData) {}
-
-// trips counts the round trips of connections that have prepared their statements.
-type trips struct{ atomic.Int64 }
-
-func (r *trips) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
-	r.Add(1)
-	return ctx
-}
-func (*trips) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
-func (r *trips) TraceBatchStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceBatchStartData) context.Context {
-	r.Add(1)
-	return ctx
-}
-func (*trips) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) {}
-func (*trips) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData)     {}
+func (*acquisitions) TraceAcquireEnd(context.Context, *pgxpool.Pool, pgxpool.TraceAcquireEndData) {}
