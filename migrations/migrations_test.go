@@ -209,9 +209,7 @@ func TestASlowSearchIndexEndsNoMigration(t *testing.T) {
 	if err != nil || !strings.Contains(logged.String(), "no index yet") || valid() {
 		t.Errorf("%v, logged %q", err, logged.String())
 	}
-	if err := writer.Rollback(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.End(t, writer.Rollback)
 	// The session that was given up may hold its lock for a moment longer, and the next run then leaves the build to it.
 	ctx, cancel = context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()

@@ -167,9 +167,7 @@ func TestRebuild(t *testing.T) {
 	hold := pgtest.Begin(t, w.db)
 	pgtest.Exec(t, hold, `SELECT pg_advisory_xact_lock(hashtext('lockstep recount videos'))`)
 	o.killRebuild(t, "right after the exchange", "phase = 'checking'")
-	if err := hold.Rollback(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.End(t, hold.Rollback)
 	if after := w.oids(t); after == before {
 		t.Error("the tables are those of before")
 	}

@@ -67,9 +67,7 @@ func TestANewAnswerStays(t *testing.T) {
 		waits = pgtest.Value[bool](t, db, `SELECT EXISTS (
 			SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock')`)
 	}
-	if err := write.Commit(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.End(t, write.Commit)
 	if n := <-removed; n != 0 {
 		t.Errorf("%d removed, want none", n)
 	}

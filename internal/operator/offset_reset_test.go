@@ -97,9 +97,7 @@ func TestOffsetResetsTakeTurns(t *testing.T) {
 	if err := reset(time.Hour, false); !errors.Is(err, checkpoint.ErrBusy) {
 		t.Errorf("during a reset: %v", err)
 	}
-	if err := first.Rollback(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.End(t, first.Rollback)
 	if err := reset(24*time.Hour, false); err != nil {
 		t.Error(err)
 	}

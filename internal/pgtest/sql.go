@@ -40,3 +40,11 @@ func Begin(tb testing.TB, db interface{ Begin(context.Context) (pgx.Tx, error) }
 	}
 	return tx
 }
+
+// End ends a transaction by its Commit or Rollback.
+func End(tb testing.TB, end func(context.Context) error) {
+	tb.Helper()
+	if err := end(tb.Context()); err != nil {
+		tb.Fatalf("pgtest: %v", err)
+	}
+}

@@ -179,9 +179,7 @@ func TestTwoBackfillsAtOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := held.Commit(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.End(t, held.Commit)
 	running.Wait()
 	lost := 0
 	if errs[0] == nil {

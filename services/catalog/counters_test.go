@@ -267,9 +267,7 @@ func TestRecount(t *testing.T) {
 	for _, l := range likes { // with the recount's rows locked
 		f.must(t, inbox.Applied, l.put(2), like{uuid.New(), l.video}.put(1))
 	}
-	if err := tx.Commit(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.End(t, tx.Commit)
 	f.wantCounted(t, ids...)
 	if err := f.admin.QueryRow(t.Context(), `SELECT catalog.recount_videos()`).Scan(&wrong); err != nil || wrong != 0 {
 		t.Errorf("recounted %d videos once more (%v), want none", wrong, err)

@@ -72,9 +72,7 @@ func TestConcurrentFirstSightings(t *testing.T) {
 			}
 		})
 		waitForLock(t, f)
-		if err := tx.Commit(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		pgtest.End(t, tx.Commit)
 		wg.Wait()
 		if v := f.row(t, id); v.Version != tc.version {
 			t.Errorf("version %d, want %d", v.Version, tc.version)

@@ -108,9 +108,7 @@ func TestAChangeOfNothingThatWaitsForAnEpoch(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := tx.Commit(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.End(t, tx.Commit)
 	if v := <-answered; v.Version != 2 || v.Epoch != epoch.Epoch {
 		t.Errorf("version %d in epoch %d, want 2 in %d", v.Version, v.Epoch, epoch.Epoch)
 	}

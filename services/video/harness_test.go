@@ -345,9 +345,7 @@ func (a *api) behind(write func() error, statement string, args ...any) {
 			SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock')`).Scan(&waits)
 		return err == nil && waits || len(written) > 0
 	})
-	if err := tx.Commit(a.Context()); err != nil {
-		a.Fatal(err)
-	}
+	pgtest.End(a, tx.Commit)
 	if err := <-written; err != nil {
 		a.Error(err)
 	}

@@ -166,9 +166,7 @@ func TestAConcurrentDuplicateWaits(t *testing.T) {
 			 WHERE datname = current_database() AND wait_event_type = 'Lock'`).Scan(&waiting)
 		return err == nil && waiting > 0
 	})
-	if err := tx.Commit(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.End(t, tx.Commit)
 	if answer := <-duplicate; !answer.Replayed || answer.Value.Title != "first" {
 		t.Errorf("got %+v, want the first answer", answer)
 	}

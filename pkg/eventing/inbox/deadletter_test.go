@@ -313,9 +313,7 @@ func TestADeadLetterWaitsForAnOperator(t *testing.T) {
 	if err := c.deadLetterOnce(t.Context(), again, reason, 0); !txn.IsLockTimeout(err) || len(b.deadLettered("")) != 1 {
 		t.Errorf("%v, %d dead letters, want the first alone while the row is locked", err, len(b.deadLettered("")))
 	}
-	if err := operator.Commit(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.End(t, operator.Commit)
 	if err := c.deadLetterOnce(t.Context(), again, reason, 0); err != nil {
 		t.Fatal(err)
 	}

@@ -172,9 +172,7 @@ func TestTheEndOfAStreamCostsNoAck(t *testing.T) {
 		w.stop()
 	}()
 	<-w.answered
-	if err := blocking.Rollback(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.End(t, blocking.Rollback)
 	<-ended
 	w.eventually(t, 1, withDone)
 	if n := w.backlog(t); n != 0 {

@@ -22,9 +22,7 @@ func TestAMigrationBehindAReader(t *testing.T) {
 	if err := pgtest.Library.Up(t.Context(), pg.Admin, log); err == nil || !strings.Contains(err.Error(), "end that transaction") {
 		t.Errorf("behind a reader: %v, want that the transaction has to end", err)
 	}
-	if err := reader.Rollback(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.End(t, reader.Rollback)
 	if err := pgtest.Library.Up(t.Context(), pg.Admin, log); err != nil {
 		t.Error(err)
 	}

@@ -61,9 +61,7 @@ func TestHandoverOfALateInsert(t *testing.T) {
 	if r.inFlight.opened() != 0 || r.scanDue(t, claimed) || len(claimed) != 0 {
 		t.Fatalf("%d handovers are open, or a scan is due for an event that is not there", r.inFlight.opened())
 	}
-	if err := blocker.Commit(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.End(t, blocker.Commit)
 	if err := <-ended; err != nil || h.Committed() {
 		t.Fatalf("%v; or the closed handover accepts the event", err)
 	}
@@ -123,9 +121,7 @@ func TestFailedHandoverThatCommitsLate(t *testing.T) {
 	if r.inFlight.opened() != 1 || r.inFlight.events != 1 || r.scanDue(t, claimed) {
 		t.Errorf("%d handovers are open, %d events in flight, or a scan is due", r.inFlight.opened(), r.inFlight.events)
 	}
-	if err := tx.Commit(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.End(t, tx.Commit)
 	r.inFlight.handBack(h)
 	b.handBack(t, r, claimed)
 	if !r.scanDue(t, claimed) || len(claimed) != 1 || r.inFlight.opened() != 0 {

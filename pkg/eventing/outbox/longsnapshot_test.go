@@ -73,9 +73,7 @@ func TestUnderALongTransaction(t *testing.T) {
 	t.Logf("%d rows published under a held snapshot: the events of a killed relay left %s after its end", rows, time.Since(killed))
 	firstSightings(t, b.sent("orphan"), 3)
 
-	if err := session.Rollback(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.End(t, session.Rollback)
 	pgtest.Exec(t, admin, `VACUUM app.outbox`)
 	clean := b.commitToPublish(t, r, samples, &awaited, acknowledged)
 	for name, took := range map[string][]time.Duration{"held": held, "released and vacuumed": clean} {
@@ -152,9 +150,7 @@ func TestNewEventsLeaveWhileAllElseFails(t *testing.T) {
 	if n := r.failures.Load(); n != 0 {
 		t.Errorf("%d failures of the database in a row", n)
 	}
-	if err := tx.Rollback(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.End(t, tx.Rollback)
 }
 
 // A row was changed by hand, and no relay has a reason to scan for it. The sweep through

@@ -56,9 +56,7 @@ func TestTopicResumedDuringAClaimIsScanned(t *testing.T) {
 	if c.succeeded("b") {
 		r.followUps.topicResumed(c.types)
 	}
-	if err := tx.Rollback(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.End(t, tx.Rollback)
 	<-done
 	s.pollAt = time.Now().Add(time.Hour)
 	r.step(t.Context(), &s, claimed)
@@ -196,9 +194,7 @@ func TestAnotherServerAfterAnUnansweredHeartbeat(t *testing.T) {
 	if r.writeHeartbeat(cancelled, false) == nil {
 		t.Fatal("a heartbeat without an answer reports none")
 	}
-	if err := r.writeHeartbeat(t.Context(), false); err != nil {
-		t.Fatal(err)
-	}
+	beat(t, r)
 	if r.followUps.seen == "1000000:1000000:" {
 		t.Error("new events are those since a snapshot of another server")
 	}

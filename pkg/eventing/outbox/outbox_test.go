@@ -266,3 +266,11 @@ func (b *bench) claimAll(t *testing.T, r *Relay, claimed chan<- *leasedBatch) {
 		t.Fatal(err)
 	}
 }
+
+// beat has r write a heartbeat.
+func beat(t *testing.T, r *Relay) {
+	t.Helper()
+	if err := r.writeHeartbeat(t.Context(), false); err != nil {
+		t.Fatal(err)
+	}
+}

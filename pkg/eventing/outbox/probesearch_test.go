@@ -59,9 +59,7 @@ func TestASearchForProbesThatIsNotCoveredBeginsAgain(t *testing.T) {
 		t.Fatalf("the search from %s had one page", p.scan.low.snapshot)
 	}
 	begun := p.scan.low.snapshot
-	if err := open.Commit(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.End(t, open.Commit)
 	r.followUps.seen = snapshotNow(t, b)
 	r.probeTopic(t.Context(), p, p.startProbe(), claimed)
 	if low := r.followUps.low(r.inFlight); low != begun && p.scan.low.snapshot == begun {

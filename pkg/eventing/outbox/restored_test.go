@@ -30,9 +30,7 @@ func TestATableThatWasRestoredAlone(t *testing.T) {
 	if err := tx.QueryRow(t.Context(), `SELECT count(*) FROM outbox_pending`).Scan(&seen); err != nil || seen != 3 {
 		t.Errorf("%d events in the view, want the 3 that are not published: %v", seen, err)
 	}
-	if err := tx.Commit(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.End(t, tx.Commit)
 	b.eventually(t, 0, unpublished)
 	b.eventually(t, 0, `SELECT count(*) FROM outbox_relays WHERE token = 'restored events'`)
 }

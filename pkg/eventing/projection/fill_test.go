@@ -128,9 +128,7 @@ func TestFillGivesWay(t *testing.T) {
 	if n := len(s.rows(t)); n != 33 {
 		t.Errorf("%d rows, want those of the first transaction and the locked one", n)
 	}
-	if err := tx.Rollback(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.End(t, tx.Rollback)
 	if f, err := s.Fill(t.Context(), ""); err != nil || !f.Done || f.Rows != pageNotes || f.Written != pageNotes-32 {
 		t.Errorf("%+v, %v", f, err)
 	}

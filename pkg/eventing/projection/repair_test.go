@@ -246,9 +246,7 @@ func TestARepairDoesNotWaitForALock(t *testing.T) {
 	if err := s.Repair(t.Context(), e); !errors.Is(err, txn.ErrLocked) || eventing.IsPermanent(err) {
 		t.Errorf("repair: %v, want that another transaction holds the row", err)
 	}
-	if err := tx.Rollback(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.End(t, tx.Rollback)
 	if err := s.Repair(t.Context(), e); err != nil {
 		t.Error(err)
 	}

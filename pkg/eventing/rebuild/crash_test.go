@@ -286,9 +286,7 @@ func TestTheExchangeGivesWay(t *testing.T) {
 		t.Error("the exchange did not wait for the reader")
 	}
 	f.phase(t, rebuild.Comparing)
-	if err := long.Rollback(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.End(t, long.Rollback)
 	running.Wait()
 	f.phase(t, rebuild.Done)
 }

@@ -175,9 +175,7 @@ func TestTheStateIsReadBehindAnotherProcess(t *testing.T) {
 					}
 				}
 			}
-			if err := tx.Rollback(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			pgtest.End(t, tx.Rollback)
 			if err := <-done; err != nil {
 				t.Error(err)
 			}

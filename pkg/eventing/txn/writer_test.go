@@ -86,9 +86,7 @@ func hold(t *testing.T, db *pgtest.DB) (unlock func()) {
 	t.Cleanup(func() { _ = holder.Rollback(context.Background()) })
 	pgtest.Exec(t, holder, lock)
 	return func() {
-		if err := holder.Rollback(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		pgtest.End(t, holder.Rollback)
 	}
 }
 
@@ -197,9 +195,7 @@ func TestALockedTableAfterAFailedRead(t *testing.T) {
 		if err := write(); !errors.Is(err, ErrLocked) {
 			t.Errorf("%s: %v, want ErrLocked", mode, err)
 		}
-		if err := holder.Rollback(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		pgtest.End(t, holder.Rollback)
 	}
 }
 
@@ -272,9 +268,7 @@ func TestALockedTable(t *testing.T) {
 			if err := write(`INSERT INTO app.free DEFAULT VALUES`); err != nil {
 				t.Errorf("another table: %v", err)
 			}
-			if err := holder.Rollback(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			pgtest.End(t, holder.Rollback)
 			if err := write(insert); err != nil {
 				t.Errorf("after the lock: %v", err)
 			}

@@ -79,9 +79,7 @@ func TestBeginEpochAfter(t *testing.T) {
 		}()
 	}
 	b.eventually(t, 2, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`)
-	if err := writer.Rollback(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.End(t, writer.Rollback)
 	one, other := <-begun, <-begun
 	if one.err != nil || other.err != nil || one.epoch.Epoch <= eventing.FirstEpoch || one.epoch != other.epoch {
 		t.Errorf("%+v and %+v", one, other)
@@ -121,9 +119,7 @@ func TestBeginEpochWaitsForEventsOfTheEpochBefore(t *testing.T) {
 	if n := b.count(t, `SELECT count(*) FROM outbox_epochs`); n != 1 {
 		t.Errorf("there are %d epochs while an event of the first one is not committed", n)
 	}
-	if err := tx.Commit(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.End(t, tx.Commit)
 	if err := <-began; err != nil {
 		t.Error(err)
 	}
@@ -157,9 +153,7 @@ func TestWritersGoOnWhileAnEpochWaitsForAVacuum(t *testing.T) {
 			t.Errorf("a write while the epoch waits: %v", err)
 		}
 	}
-	if err := vacuum.Rollback(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.End(t, vacuum.Rollback)
 	if err := <-began; err != nil {
 		t.Error(err)
 	}

@@ -100,9 +100,7 @@ func TestForgetCountsWhatIsPublishedMeanwhile(t *testing.T) {
 	}()
 	b.eventually(t, 1, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`)
 	b.exec(t, `UPDATE outbox SET published_at = now() WHERE aggregate_id = 'c'`)
-	if err := tx.Commit(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.End(t, tx.Commit)
 	if got := <-forgotten; got != (result{waiting: 1}) {
 		t.Errorf("%+v, want 1 that waits", got)
 	}

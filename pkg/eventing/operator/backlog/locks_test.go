@@ -41,9 +41,7 @@ func TestActionsLockEventsInOneOrder(t *testing.T) {
 					pgtest.Exec(t, other, lock, aggregate, version)
 				}
 			}
-			if err := other.Rollback(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			pgtest.End(t, other.Rollback)
 			if err := <-done; err != nil {
 				t.Error(err)
 			}

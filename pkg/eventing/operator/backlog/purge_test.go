@@ -48,9 +48,7 @@ func TestTheNewestEventStaysWhileAMarkerIsRemoved(t *testing.T) {
 				go func() { done <- do(b, ids[2]) }()
 				b.eventually(t, i+1, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`)
 			}
-			if err := other.Rollback(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			pgtest.End(t, other.Rollback)
 			for range act {
 				if err := <-done; err != nil {
 					t.Error(err)

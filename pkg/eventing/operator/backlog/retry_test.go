@@ -42,9 +42,7 @@ func TestRetryAllGoesOnBehindLockedRows(t *testing.T) {
 	if n := b.count(t, `SELECT count(*) FROM operator_actions WHERE action = 'retry'`); n != events-3 {
 		t.Errorf("%d audit entries, want %d", n, events-3)
 	}
-	if err := other.Rollback(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.End(t, other.Rollback)
 	if got, err = b.backlog.Retry(t.Context(), order, Filter{}); err != nil || got != (Retried{Freed: 3}) || b.count(t, parked) != 0 {
 		t.Errorf("without the locks: %+v, %v", got, err)
 	}

@@ -42,9 +42,7 @@ func TestTheEventBehindARemovedMarkerIsDue(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.exec(t, `UPDATE outbox_relays SET low = pg_current_snapshot()`) // by a relay that has claimed now
-	if err := other.Rollback(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.End(t, other.Rollback)
 	if err := <-skipped; err != nil {
 		t.Fatal(err)
 	}
@@ -125,9 +123,7 @@ func TestASkipBehindANewParking(t *testing.T) {
 	}()
 	b.eventually(t, 1, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`)
 	pgtest.Exec(t, tx, `UPDATE outbox SET parked_at = clock_timestamp() WHERE id = $1`, id)
-	if err := tx.Commit(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.End(t, tx.Commit)
 	if got := <-skipped; got.done || got.err != nil {
 		t.Errorf("skipped %t, %v", got.done, got.err)
 	}

@@ -210,9 +210,7 @@ func TestOldestBeforeTheLowOfTheRelays(t *testing.T) {
 	b.exec(t, `DELETE FROM outbox_relays`)
 	b.exec(t, `INSERT INTO outbox_relays (token, low) VALUES ('t', pg_current_snapshot())`)
 	b.busyRows(t, "a", queue.CountLimit)
-	if err := open.Commit(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.End(t, open.Commit)
 	if calls := b.searching(t, new(queue.OldestSearch), time.Hour); calls != 1 {
 		t.Errorf("the retry was found by call %d", calls)
 	}
@@ -245,9 +243,7 @@ func TestOldestBehindTheSearch(t *testing.T) {
 		b.searching(t, &s, 0)
 	}
 	pgtest.Exec(t, open, `UPDATE outbox SET occurred_at = now() - interval '3h' WHERE aggregate_id = 'late'`)
-	if err := open.Commit(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.End(t, open.Commit)
 	for call := range 12 {
 		b.busyRows(t, fmt.Sprint("c", call), queue.CountLimit)
 		got, _, err := b.Backlog(t.Context(), s, "busy")

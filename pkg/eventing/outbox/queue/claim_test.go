@@ -288,9 +288,7 @@ func leaseDuring(t *testing.T, pg *pgtest.DB, claim func()) {
 		}
 	}
 	pgtest.Exec(t, other, `UPDATE outbox SET lock_token = 'alive', locked_at = clock_timestamp()`)
-	if err := other.Commit(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.End(t, other.Commit)
 }
 
 // A claim begins, and waits for more than a second before it looks at the rows. A lease that
@@ -357,9 +355,7 @@ func TestClaimReportsWhatItHadToLeave(t *testing.T) {
 		if p := b.page(t, other); !p.Skipped || p.FreeIn != 0 || len(p.Batches) > 0 {
 			t.Errorf("%s that another transaction has locked: %+v", what, p)
 		}
-		if err := tx.Rollback(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		pgtest.End(t, tx.Rollback)
 	}
 }
 

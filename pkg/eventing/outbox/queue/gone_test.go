@@ -154,9 +154,7 @@ func TestARelayWithALockedRowIsNotGoneForEver(t *testing.T) {
 		if got := beats["other"]; slices.Contains(got.Gone, "relay") != gone || slices.Contains(got.Alive, "relay") {
 			t.Errorf("%v after its last heartbeat: gone %v, alive %v", age, got.Gone, got.Alive)
 		}
-		if err := tx.Rollback(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		pgtest.End(t, tx.Rollback)
 	}
 }
 

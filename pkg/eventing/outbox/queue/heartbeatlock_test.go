@@ -42,9 +42,7 @@ func TestAHeartbeatJudgesAfterItsWait(t *testing.T) {
 			b.append(t, "meanwhile", 1, 1)
 			b.append(t, "meanwhile", 2, 2)
 			b.exec(t, `UPDATE outbox_relays SET seen_at = now(), low = pg_current_snapshot() WHERE token = 'stopped'`)
-			if err := earlier.Rollback(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			pgtest.End(t, earlier.Rollback)
 			if r := <-got; r.Low == queue.Beginning {
 				t.Error("the relay scans the whole table")
 			}

@@ -161,9 +161,7 @@ func TestHeartbeatsDoNotOvertakeEachOther(t *testing.T) {
 			backoff.Sleep(t.Context(), time.Millisecond, nil)
 		}
 	}
-	if err := hold.Rollback(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.End(t, hold.Rollback)
 	sent.Wait()
 	if n := b.count(t, `SELECT count(*) FROM outbox_relays WHERE low::text = $1`, string(beats["dead"].Low)); n != 1 || b.tokens(t) != 1 {
 		t.Errorf("%d of %d relays cover what the dead one had", n, b.tokens(t))
@@ -197,9 +195,7 @@ func TestARelayThatComesBackIsNotTakenOver(t *testing.T) {
 	}
 	pgtest.Exec(t, admin, `
 		UPDATE app.outbox_relays SET seen_at = now(), low = pg_current_snapshot() WHERE token = 'back'`)
-	if err := hold.Rollback(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.End(t, hold.Rollback)
 	sent.Wait()
 	if got.Low != beats["other"].Low || b.tokens(t) != 2 {
 		t.Errorf("%d relays; low %s, want that of the relay itself: %s", b.tokens(t), got.Low, beats["other"].Low)

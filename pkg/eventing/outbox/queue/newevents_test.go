@@ -23,9 +23,7 @@ func TestClaimNewFindsEventsCommittedSince(t *testing.T) {
 	// A later transaction commits first.
 	b.append(t, "quick", 1, 1)
 	since := b.snapshot(t)
-	if err := slow.Commit(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.End(t, slow.Commit)
 	b.append(t, "new", 1, 1)
 	want(t, "since the snapshot", claims{"slow": {1}, "new": {1}}, b.claimNew(t, "t", since))
 }

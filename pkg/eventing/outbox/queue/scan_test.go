@@ -56,9 +56,7 @@ func TestScanSince(t *testing.T) {
 	}
 	b.append(t, "quick", 1, 1)
 	since := b.snapshot(t)
-	if err := slow.Commit(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.End(t, slow.Commit)
 	b.append(t, "new", 1, 1)
 	seen := claims{}
 	for _, part := range since.Since() {

@@ -225,9 +225,7 @@ func TestSettleSeesAClaimThatItWaitedFor(t *testing.T) {
 		for b.count(t, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`) == 0 && len(settled) == 0 {
 			runtime.Gosched()
 		}
-		if err := tx.Commit(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		pgtest.End(t, tx.Commit)
 		got := <-settled
 		if len(got.Locked) > 0 { // the machine is slow, and the settling has not waited so long
 			b.exec(t, `UPDATE outbox SET lock_token = 't'`)

@@ -31,9 +31,7 @@ func TestASettlementEndsBeforeItsRelayCountsAsDead(t *testing.T) {
 	t.Cleanup(func() { _ = tx.Rollback(context.Background()) })
 	pgtest.Exec(t, tx, `SELECT FROM outbox WHERE aggregate_id = 'locked' FOR UPDATE`)
 	settle(t, b, "t", queue.Settlement{Batch: w.Batches[0], Published: 1}, queue.Settlement{Batch: w.Batches[1], Published: 1}) // around the lock
-	if err := tx.Rollback(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.End(t, tx.Rollback)
 	settle(t, b, "t", queue.Settlement{Batch: w.Batches[1], Published: 1})
 	const within = `SELECT count(*) FROM app.limits WHERE until > interval '0' AND until <= $1`
 	if n := b.count(t, within, queue.Timeout); n != 2 {
