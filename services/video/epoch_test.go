@@ -99,7 +99,7 @@ func TestAChangeOfNothingThatWaitsForAnEpoch(t *testing.T) {
 		}
 		answered <- r.Value
 	}()
-	a.until("the change waits", func() bool {
+	pgtest.Until(a, "the change waits", func() bool {
 		var waits bool
 		err := a.admin.QueryRow(t.Context(), `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database())`).Scan(&waits)
 		return err == nil && waits

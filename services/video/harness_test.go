@@ -314,18 +314,6 @@ func (a *api) checkContiguous(v Video) {
 // patience ends a test that would otherwise hang.
 const patience = 2 * time.Minute
 
-// until polls a condition.
-func (a *api) until(what string, holds func() bool) {
-	a.Helper()
-	pause := time.NewTicker(5 * time.Millisecond)
-	defer pause.Stop()
-	for deadline := time.Now().Add(patience); !holds(); <-pause.C {
-		if time.Now().After(deadline) {
-			a.Fatalf("%s: not within %s", what, patience)
-		}
-	}
-}
-
 // behind runs write while another instance writes the same row, with the given statement. It commits
 // that statement when write waits for it, and returns after both.
 func (a *api) behind(write func() error, statement string, args ...any) {
@@ -340,7 +328,7 @@ func (a *api) behind(write func() error, statement string, args ...any) {
 		}
 		written <- err
 	}()
-	a.until("the write waits", func() (waits bool) {
+	pgtest.Until(a, "the write waits", func() (waits bool) {
 		err := a.admin.QueryRow(a.Context(), `SELECT EXISTS (
 			SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock')`).Scan(&waits)
 		return err == nil && waits || len(written) > 0

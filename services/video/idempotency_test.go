@@ -159,7 +159,7 @@ func TestAConcurrentDuplicateWaits(t *testing.T) {
 		}
 		duplicate <- answer
 	}()
-	a.until("the duplicate waits", func() bool {
+	pgtest.Until(a, "the duplicate waits", func() bool {
 		var waiting int
 		err := a.admin.QueryRow(t.Context(), `
 			SELECT count(*) FROM pg_stat_activity
@@ -218,7 +218,7 @@ func TestSweepRemovesExpiredKeysOnly(t *testing.T) {
 		done <- idempotency.Sweep(ctx, a.db, slog.New(slog.DiscardHandler), func() { beats <- struct{}{} })
 	}()
 	<-beats
-	a.until("only the 3 live keys are left", func() bool { return a.rows().Keys == 3 })
+	pgtest.Until(a, "only the 3 live keys are left", func() bool { return a.rows().Keys == 3 })
 	cancel()
 	if err := <-done; err != nil {
 		t.Errorf("sweep returned %v", err)

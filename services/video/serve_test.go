@@ -16,6 +16,7 @@ import (
 
 	"example.com/lockstep/internal/auth"
 	"example.com/lockstep/internal/command"
+	"example.com/lockstep/internal/pgtest"
 	"example.com/lockstep/internal/pgtest/pairtest"
 	"example.com/lockstep/internal/porttest"
 	"example.com/lockstep/internal/serve"
@@ -98,7 +99,7 @@ func newServing(t *testing.T) serving {
 func TestServePublishesAndDrains(t *testing.T) {
 	s := newServing(t)
 	v := s.create()
-	s.until("publish", func() bool { return len(s.broker.Messages()) > 0 })
+	pgtest.Until(s, "publish", func() bool { return len(s.broker.Messages()) > 0 })
 	m := s.broker.Messages()[0]
 	var e eventsv1.Event
 	if err := proto.Unmarshal(m.Data, &e); err != nil || e.GetCreated().GetVideoId() != v.ID.String() ||

@@ -53,7 +53,7 @@ func TestOutageOfWritesSpendsNoAttempt(t *testing.T) {
 			}
 		}
 	}()
-	until(t, "ten tries", func() bool { return tries.Load() >= 10 })
+	pgtest.Until(t, "ten tries", func() bool { return tries.Load() >= 10 })
 	if n := b.count(t, `SELECT coalesce(sum(attempts), 0) FROM inbox`); n != 0 || len(b.deadLettered("")) != 0 {
 		t.Errorf("%d attempts and %d dead letters while nothing can be written", n, len(b.deadLettered("")))
 	}

@@ -87,7 +87,7 @@ func TestAMessageThatIsNoEventIsDeadLettered(t *testing.T) {
 	b.publish(t, event("good", 1))
 	b.eventually(t, 1, version, "good")
 	b.eventually(t, 1, `SELECT count(*) FROM inbox WHERE status = 'dead' AND last_error LIKE '%ordering key%'`)
-	until(t, "the message without attributes, of which there is no row, is a dead letter", func() bool { return len(b.deadLettered("")) >= 2 })
+	pgtest.Until(t, "the message without attributes, of which there is no row, is a dead letter", func() bool { return len(b.deadLettered("")) >= 2 })
 	reasons := ""
 	for _, m := range b.deadLettered("") {
 		reasons += m.Attributes[AttrDeadLetterReason] + "\n"

@@ -26,7 +26,7 @@ func TestNoMessageStaysInAClosedStream(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, 100)
 	w.publishMany(t, 2000)
-	until(t, "the first messages have come", func() bool { return w.came() > 0 })
+	pgtest.Until(t, "the first messages have come", func() bool { return w.came() > 0 })
 	w.stop()
 	left := w.backlog(t)
 	if left == 0 {
@@ -83,7 +83,7 @@ func TestABrokerThatIgnoresTheEndSendsOneWindow(t *testing.T) {
 	w.deaf.Store(true)
 	w.block(t)
 	w.publishMany(t, n)
-	until(t, "most of a window has come", func() bool { return w.all() > 300 })
+	pgtest.Until(t, "most of a window has come", func() bool { return w.all() > 300 })
 	w.stop()
 	window := int64(0) // of all streams, and less, with the bytes around the payload
 	for _, stream := range w.opened() {

@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
+	"example.com/lockstep/internal/pgtest"
 	"example.com/lockstep/localpubsub"
 	"example.com/lockstep/pkg/eventing"
 )
@@ -83,15 +84,7 @@ func TestARefusedAckIsNoticed(t *testing.T) {
 	<-started
 	clock.Advance(time.Hour)
 	close(goOn)
-	deadline, tick := time.After(patience), time.NewTicker(5*time.Millisecond)
-	defer tick.Stop()
-	for heard.n.Load() == 0 {
-		select {
-		case <-tick.C:
-		case <-deadline:
-			t.Fatal("no log line says that the ack was refused")
-		}
-	}
+	pgtest.Until(t, "a log line says that the ack was refused", func() bool { return heard.n.Load() != 0 })
 	b.eventually(t, 1, withDone)
 	if n := b.count(t, effects, "a"); n != 1 {
 		t.Errorf("%d effects", n)
@@ -138,22 +131,22 @@ func TestARefusedAckIsNoticedBehindUnansweredAcks(t *testing.T) {
 	for i := range unanswered {
 		b.publishRaw(t, event(fmt.Sprint("unanswered", i), 1).Message())
 	}
-	until(t, "all are in hand", func() bool { return c.budget.inHand().messages == unanswered })
+	pgtest.Until(t, "all are in hand", func() bool { return c.budget.inHand().messages == unanswered })
 	name := &pubsubpb.DeleteSubscriptionRequest{Subscription: "projects/test/subscriptions/" + subscription}
 	if err := client.SubscriptionAdminClient.DeleteSubscription(t.Context(), name); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "the stream has ended", func() bool { return c.metrics.pullFailures() > 0 })
+	pgtest.Until(t, "the stream has ended", func() bool { return c.metrics.pullFailures() > 0 })
 	createExactly(t, client, subscription, topic)
 	release()
 	b.eventually(t, unanswered, withDone)
 
 	release = stop()
 	b.publishRaw(t, event("refused", 1).Message())
-	until(t, "it is in hand", func() bool { return c.budget.inHand().messages == 1 })
+	pgtest.Until(t, "it is in hand", func() bool { return c.budget.inHand().messages == 1 })
 	clock.Advance(time.Hour)
 	release()
-	until(t, "the refusal is noticed", func() bool { return heard.n.Load() > 0 })
+	pgtest.Until(t, "the refusal is noticed", func() bool { return heard.n.Load() > 0 })
 }
 
 // A message at the limits of Pub/Sub has no room for why it is dead. It must find

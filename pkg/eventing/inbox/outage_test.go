@@ -123,7 +123,7 @@ func TestAMissingMigrationIsWaitedOut(t *testing.T) {
 	rename("effects", "not_yet")
 	c, heard := b.run(t, b.client)
 	b.publishNames(t, "before", 10)
-	until(t, "all aggregates are blocked", func() bool { return c.blocked.counts[lackingStatement].Load() == 10 })
+	pgtest.Until(t, "all aggregates are blocked", func() bool { return c.blocked.counts[lackingStatement].Load() == 10 })
 	rename("not_yet", "effects")
 	b.nothingLost(t, 10, heard)
 }
@@ -191,16 +191,7 @@ func TestAMissingSubscriptionIsWaitedFor(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, heard := b.run(t, b.client)
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	deadline := time.After(patience)
-	for heard.n.Load() == 0 {
-		select {
-		case <-tick.C:
-		case <-deadline:
-			t.Fatal("no log line complains of a subscription that is missing")
-		}
-	}
+	pgtest.Until(t, "a log line complains of a subscription that is missing", func() bool { return heard.n.Load() != 0 })
 	if _, err := admin.CreateSubscription(t.Context(), &pubsubpb.Subscription{Name: name, Topic: topic, AckDeadlineSeconds: 10}); err != nil {
 		t.Fatal(err)
 	}

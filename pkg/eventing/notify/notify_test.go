@@ -170,11 +170,7 @@ func TestAConnectionThatBreaksIsReplaced(t *testing.T) {
 	db.Terminate(t)
 	first.everything(t) // it receives nothing now
 	first.everything(t) // and receives again
-	for deadline := time.Now().Add(patience); !first.Connected(); <-time.After(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("does not receive again")
-		}
-	}
+	pgtest.Until(t, "it receives again", first.Connected)
 	second.Publish("a") // may be lost, with a pooled connection that was ended too
 	second.Publish("a")
 	second.everything(t)

@@ -166,23 +166,13 @@ func (b *bench) newRelay(t *testing.T) *Relay {
 // eventually polls the database until query answers want.
 func (b *bench) eventually(t *testing.T, want int, query string, args ...any) {
 	t.Helper()
-	b.poll(t, func() bool { return b.count(t, query, args...) == want }, fmt.Sprintf("%s: want %d", query, want))
+	pgtest.Await(t, b.db, want, query, args...)
 }
 
 // poll asks until the answer is yes.
 func (b *bench) poll(t *testing.T, yes func() bool, otherwise string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for !yes() {
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			t.Fatal(otherwise)
-		}
-	}
+	pgtest.Until(t, otherwise, yes)
 }
 
 func (b *bench) count(t *testing.T, query string, args ...any) int {

@@ -156,12 +156,3 @@ func require(t *testing.T, q consistency.Request, wanted ...consistency.Position
 	}
 	return d
 }
-
-func (*shelf) until(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(patience); !holds(); <-time.After(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("not so: " + what)
-		}
-	}
-}

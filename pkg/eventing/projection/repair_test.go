@@ -203,7 +203,7 @@ func TestRepairAndCommitNotifyReaders(t *testing.T) {
 			}
 		}
 	}
-	s.until(t, "the other instance listens", other.Connected)
+	pgtest.Until(t, "the other instance listens", other.Connected)
 	if err := s.Repair(t.Context(), change(inbox.Updated, newNote("a/1", 1, 2, "")).Event); err != nil {
 		t.Fatal(err)
 	}

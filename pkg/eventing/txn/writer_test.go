@@ -35,15 +35,6 @@ func openWith(t *testing.T, url, conns string) *pgxpool.Pool {
 	return pool
 }
 
-func eventually(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(patience); !holds(); <-time.After(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("not so: " + what)
-		}
-	}
-}
-
 // inside is a write in progress. It ends when the test calls end, or when the test
 // ends.
 type inside struct {
@@ -99,7 +90,7 @@ func TestWritesLeaveAConnectionToReads(t *testing.T) {
 	<-first.started
 	<-second.started
 	third := begin(t, w, "c")
-	eventually(t, "the third is there", func() bool { return w.callers("c") == 1 })
+	pgtest.Until(t, "the third is there", func() bool { return w.callers("c") == 1 })
 	reading, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	for range 100 {
@@ -118,7 +109,7 @@ func TestWritesLeaveAConnectionToReads(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	eventually(t, "no caller is at the gate", func() bool { w.gate.mu.Lock(); defer w.gate.mu.Unlock(); return len(w.gate.keys) == 0 })
+	pgtest.Until(t, "no caller is at the gate", func() bool { w.gate.mu.Lock(); defer w.gate.mu.Unlock(); return len(w.gate.keys) == 0 })
 }
 
 func TestRequestsForOneKeyHoldOneConnection(t *testing.T) {
@@ -137,7 +128,7 @@ func TestRequestsForOneKeyHoldOneConnection(t *testing.T) {
 			ended <- w.Write(ctx, tenant.All(), "a", func(*Tx) error { t.Error("two have the key"); return nil })
 		}()
 	}
-	eventually(t, "all wait", func() bool { return w.callers("a") == requests+1 })
+	pgtest.Until(t, "all wait", func() bool { return w.callers("a") == requests+1 })
 	if n := pool.Stat().AcquiredConns(); n != 1 {
 		t.Errorf("they hold %d connections", n)
 	}
@@ -222,7 +213,7 @@ func TestLockedRequestsWithoutAKeyAreBounded(t *testing.T) {
 	for range maxBehindLock {
 		go func() { answers <- write() }()
 	}
-	eventually(t, "as many wait as may", func() bool { return w.callers("") == maxBehindLock+1 })
+	pgtest.Until(t, "as many wait as may", func() bool { return w.callers("") == maxBehindLock+1 })
 	if err := write(); !errors.Is(err, ErrLocked) {
 		t.Errorf("one more: %v", err)
 	}
@@ -302,14 +293,14 @@ func TestALockedKey(t *testing.T) {
 	for range maxBehindLock {
 		waiting.Go(func() { answers <- write() })
 	}
-	eventually(t, "as many wait as may", func() bool { return w.callers("a") == maxBehindLock+1 })
+	pgtest.Until(t, "as many wait as may", func() bool { return w.callers("a") == maxBehindLock+1 })
 	if _, ok := w.gate.join("a", time.Now().Add(-w.budget)); ok {
 		t.Fatal("one more waits")
 	}
 	if err := write(); !errors.Is(err, ErrLocked) {
 		t.Errorf("one more: %v", err)
 	}
-	eventually(t, "no connection is held", func() bool { return pool.Stat().AcquiredConns() == 0 })
+	pgtest.Until(t, "no connection is held", func() bool { return pool.Stat().AcquiredConns() == 0 })
 	waiting.Wait()
 	for range maxBehindLock + 1 {
 		if err := <-answers; !errors.Is(err, ErrLocked) {

@@ -153,17 +153,7 @@ func (b *bench) count(t *testing.T, sql string, args ...any) (n int) {
 // eventually polls until the query's count is want.
 func (b *bench) eventually(t *testing.T, want int, sql string, args ...any) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for b.count(t, sql, args...) != want {
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			t.Fatalf("%s: %d, want %d", sql, b.count(t, sql, args...), want)
-		}
-	}
+	pgtest.Await(t, b.db, want, sql, args...)
 }
 
 // sent returns an aggregate's versions in the order of their first arrival at
