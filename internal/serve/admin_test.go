@@ -101,9 +101,7 @@ func TestTheAdminPortAnswersUntilTheDrainHasEnded(t *testing.T) {
 			}
 			time.Sleep(1500 * time.Millisecond)
 		}
-		if err := <-d.ended; err != nil {
-			t.Errorf("Run: %v", err)
-		}
+		d.wait(t)
 		if _, err := admin.Get("http://test/readyz"); err == nil {
 			t.Error("the admin port answers after the drain")
 		}
@@ -147,10 +145,7 @@ func TestASlowClientOfTheAdminPortIsCutOff(t *testing.T) {
 		if took := time.Since(started); took != 5*time.Second {
 			t.Errorf("a client without a whole header had %s, want 5s", took)
 		}
-		d.drain()
-		if err := <-d.ended; err != nil {
-			t.Errorf("Run: %v", err)
-		}
+		d.end(t)
 	})
 }
 
