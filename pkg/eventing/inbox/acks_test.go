@@ -153,22 +153,10 @@ func TestCopyOfASettledMessageIsAcked(t *testing.T) {
 	}
 }
 
-// closing counts the complaint that a stream did not close.
-type closing struct{ complaints }
-
-func (c *closing) Handle(_ context.Context, r slog.Record) error {
-	if r.Message == "stream did not close in time, its messages come back when their leases end" {
-		c.n.Add(1)
-	}
-	return nil
-}
-
-func (c *closing) WithAttrs([]slog.Attr) slog.Handler { return c }
-
 // live runs another consumer until stop, with room for some fifty messages.
-func (w *world) live(t *testing.T) (c *Consumer, heard *closing, stop func()) {
+func (w *world) live(t *testing.T) (c *Consumer, heard *complaints, stop func()) {
 	t.Helper()
-	heard = &closing{}
+	heard = &complaints{of: "stream did not close in time"}
 	h := w.handler(decodeOrSpoil)
 	c = NewConsumer(w.db, w.client, subscription, h, slog.New(heard), func() {}, Options{Bytes: 64 << 10})
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))

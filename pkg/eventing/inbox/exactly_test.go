@@ -91,18 +91,6 @@ func TestARefusedAckIsNoticed(t *testing.T) {
 	}
 }
 
-// refusals counts the log lines that an ack was refused.
-type refusals struct{ complaints }
-
-func (r *refusals) Handle(_ context.Context, line slog.Record) error {
-	if strings.HasPrefix(line.Message, "ack refused") {
-		r.n.Add(1)
-	}
-	return nil
-}
-
-func (r *refusals) WithAttrs([]slog.Attr) slog.Handler { return r }
-
 // The client never answers an ack whose stream has ended with an error that it does not retry. However many
 // such acks there are, the refusal of a later ack is noticed soon.
 func TestARefusedAckIsNoticedBehindUnansweredAcks(t *testing.T) {
@@ -122,7 +110,7 @@ func TestARefusedAckIsNoticedBehindUnansweredAcks(t *testing.T) {
 		return nil
 	})
 	release := stop()
-	heard := &refusals{}
+	heard := &complaints{of: "ack refused"}
 	c := NewConsumer(b.db, client, subscription, b.handler(decode), slog.New(heard), func() {}, Options{})
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	var running sync.WaitGroup

@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"os"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -37,16 +38,23 @@ func outageTime(t *testing.T) time.Duration {
 // to seconds.
 func maxComplaints(d time.Duration) int64 { return 20 + int64(d/time.Second) }
 
-// complaints counts the log records that are warnings or worse.
+// complaints counts the log records that are warnings or worse, and whose message begins with of.
 type complaints struct {
 	slog.Handler
 
-	n atomic.Int64
+	of string
+	n  atomic.Int64
 }
 
 func (c *complaints) Enabled(_ context.Context, l slog.Level) bool { return l >= slog.LevelWarn }
-func (c *complaints) Handle(context.Context, slog.Record) error    { c.n.Add(1); return nil }
 func (c *complaints) WithAttrs([]slog.Attr) slog.Handler           { return c }
+
+func (c *complaints) Handle(_ context.Context, r slog.Record) error {
+	if strings.HasPrefix(r.Message, c.of) {
+		c.n.Add(1)
+	}
+	return nil
+}
 
 // run runs a consumer that logs to the returned complaints.
 func (b *bench) run(t *testing.T, client *pubsub.Client) (*Consumer, *complaints) {
