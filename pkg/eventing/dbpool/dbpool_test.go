@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"example.com/lockstep/internal/pgtest"
 	"example.com/lockstep/pkg/eventing/dbpool"
@@ -17,7 +18,10 @@ func TestMain(m *testing.M) { pgtest.Main(m) }
 
 func TestTheCallersFunctionsRunAsWell(t *testing.T) {
 	t.Parallel()
-	cfg := pgtest.Settings(t, pgtest.New(t).Admin)
+	cfg, err := pgxpool.ParseConfig(pgtest.New(t).Admin)
+	if err != nil {
+		t.Fatal(err)
+	}
 	connected, failed := 0, 0
 	var closed atomic.Int32 // the pool closes its connections in goroutines
 	cfg.AfterConnect = func(context.Context, *pgx.Conn) error { connected++; return nil }
@@ -25,7 +29,7 @@ func TestTheCallersFunctionsRunAsWell(t *testing.T) {
 	cfg.BeforeClose = func(*pgx.Conn) { closed.Add(1) }
 	dbpool.Configure(cfg)
 	pool := pgtest.Open(t, cfg)
-	_, err := pool.Exec(t.Context(), `SELECT 1/0`)
+	_, err = pool.Exec(t.Context(), `SELECT 1/0`)
 	pool.Close()
 	if n := closed.Load(); err == nil || connected != 1 || failed != 1 || n != 1 {
 		t.Errorf("%v: the caller saw %d connections, %d errors and %d ends, want one of each", err, connected, failed, n)
@@ -35,7 +39,10 @@ func TestTheCallersFunctionsRunAsWell(t *testing.T) {
 // A statement that ends soon after its caller has hung up costs no connection.
 func TestAHangUpCostsNoConnection(t *testing.T) {
 	t.Parallel()
-	cfg := pgtest.Settings(t, pgtest.New(t).Admin)
+	cfg, err := pgxpool.ParseConfig(pgtest.New(t).Admin)
+	if err != nil {
+		t.Fatal(err)
+	}
 	cfg.MaxConns = 1
 	dbpool.Configure(cfg)
 	dbpool.ForRequests(cfg)
