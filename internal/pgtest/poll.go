@@ -9,12 +9,12 @@ import (
 // patience is longer than any wait that ends by itself, on a busy machine.
 const patience = 150 * time.Second
 
-// Until polls until a condition holds. what names it if it never does.
-func Until(tb testing.TB, what string, holds func() bool) {
+// Until polls until a condition is true. what names the condition if that never happens.
+func Until(tb testing.TB, what string, condition func() bool) {
 	tb.Helper()
 	tick, deadline := time.NewTicker(5*time.Millisecond), time.After(patience)
 	defer tick.Stop()
-	for !holds() {
+	for !condition() {
 		select {
 		case <-tick.C:
 		case <-deadline:

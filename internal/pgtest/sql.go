@@ -12,6 +12,7 @@ import (
 type Querier interface {
 	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+	Begin(ctx context.Context) (pgx.Tx, error)
 }
 
 // Exec runs a statement, which must succeed.
@@ -32,7 +33,7 @@ func Value[T any](tb testing.TB, db Querier, query string, args ...any) (v T) {
 }
 
 // Begin begins a transaction, which the test ends.
-func Begin(tb testing.TB, db interface{ Begin(context.Context) (pgx.Tx, error) }) pgx.Tx {
+func Begin(tb testing.TB, db Querier) pgx.Tx {
 	tb.Helper()
 	tx, err := db.Begin(tb.Context())
 	if err != nil {

@@ -48,7 +48,7 @@ func Addr(t testing.TB) string {
 	return ""
 }
 
-// Listen listens on a port that the system chooses. Who closes the listener is the test's matter.
+// Listen listens on a port that the system chooses. It leaves Close to the test.
 func Listen(t testing.TB) net.Listener {
 	t.Helper()
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
