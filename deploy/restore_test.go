@@ -64,9 +64,7 @@ func execute(t *testing.T, url string, statements ...string) {
 	}
 	defer conn.Close(context.WithoutCancel(t.Context()))
 	for _, statement := range statements {
-		if _, err := conn.Exec(t.Context(), statement); err != nil {
-			t.Fatalf("%s: %v", statement, err)
-		}
+		pgtest.Exec(t, conn, statement)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"example.com/lockstep/internal/pgtest"
 	"example.com/lockstep/internal/pgtest/pairtest"
 	"example.com/lockstep/migrations"
 )
@@ -27,9 +28,7 @@ func TestCountersOfRowsFromBefore(t *testing.T) {
 		INSERT INTO catalog.video_user_engagements_projection (user_id, video_id, liked, bookmarked, watched_seconds, version, updated_at, deleted_at)
 		SELECT gen_random_uuid(), lpad(to_hex(n % 7), 32, '0')::uuid, n % 2 = 0, n % 3 = 0, n, 1, now(), CASE WHEN n % 5 = 0 THEN now() END
 		  FROM generate_series(1, 1000) AS n`
-	if _, err := admin.Exec(t.Context(), down+fill); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.Exec(t, admin, down+fill)
 	for _, step := range []string{"first", "once more"} {
 		_, err := admin.Exec(t.Context(), `DELETE FROM catalog.goose_db_version WHERE version_id = 1002`)
 		if err != nil {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"example.com/lockstep/internal/pgtest"
 	"example.com/lockstep/internal/pgtest/pairtest"
 	"example.com/lockstep/migrations"
 )
@@ -16,9 +17,7 @@ func TestFunctionsNeedNoRightOfPublic(t *testing.T) {
 	t.Parallel()
 	db := pairtest.New(t)
 	admin := db.Pool(t, db.Admin)
-	if _, err := admin.Exec(t.Context(), `REVOKE ALL ON ALL FUNCTIONS IN SCHEMA video, catalog FROM PUBLIC`); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.Exec(t, admin, `REVOKE ALL ON ALL FUNCTIONS IN SCHEMA video, catalog FROM PUBLIC`)
 	for _, s := range []migrations.Service{migrations.Video, migrations.Catalog} {
 		for role, names := range map[string]string{s.Role(): "%", s.RequestRole(): "%refuses%"} {
 			rows, _ := admin.Query(t.Context(), `

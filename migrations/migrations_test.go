@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"example.com/lockstep/internal/pgtest"
 	"example.com/lockstep/internal/pgtest/pairtest"
 	"example.com/lockstep/migrations"
 	"example.com/lockstep/pkg/eventing/migrate"
@@ -26,14 +27,9 @@ func TestRoleSettings(t *testing.T) {
 	t.Parallel()
 	db := pairtest.New(t)
 	admin := db.Pool(t, db.Admin)
-	var name string
-	if err := admin.QueryRow(t.Context(), `SELECT current_database()`).Scan(&name); err != nil {
-		t.Fatal(err)
-	}
+	name := pgtest.Value[string](t, admin, `SELECT current_database()`)
 	for _, setting := range []string{`synchronous_commit = off`, `default_transaction_isolation = 'repeatable read'`} {
-		if _, err := admin.Exec(t.Context(), `ALTER DATABASE `+pgx.Identifier{name}.Sanitize()+` SET `+setting); err != nil {
-			t.Fatal(err)
-		}
+		pgtest.Exec(t, admin, `ALTER DATABASE `+pgx.Identifier{name}.Sanitize()+` SET `+setting)
 	}
 	for _, url := range []string{db.VideoURL, db.CatalogURL} {
 		var commit, isolation string
@@ -195,24 +191,17 @@ func TestASlowSearchIndexEndsNoMigration(t *testing.T) {
 	valid := func() (is bool) {
 		t.Helper()
 		const read = `SELECT coalesce((SELECT indisvalid FROM pg_index WHERE indexrelid = to_regclass('catalog.video_projection_by_title')), false)`
-		if err := admin.QueryRow(t.Context(), read).Scan(&is); err != nil {
-			t.Fatal(err)
-		}
-		return is
+		return pgtest.Value[bool](t, admin, read)
 	}
 	if !valid() {
 		t.Skip("the server lacks pg_trgm")
 	}
-	if _, err := admin.Exec(t.Context(), `DROP INDEX catalog.video_projection_by_title`); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.Exec(t, admin, `DROP INDEX catalog.video_projection_by_title`)
 	writer, err := admin.Begin(t.Context()) // the build waits for its end
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := writer.Exec(t.Context(), `LOCK TABLE catalog.video_projection IN ROW EXCLUSIVE MODE`); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.Exec(t, writer, `LOCK TABLE catalog.video_projection IN ROW EXCLUSIVE MODE`)
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
 	var logged bytes.Buffer
@@ -220,9 +209,7 @@ func TestASlowSearchIndexEndsNoMigration(t *testing.T) {
 	if err != nil || !strings.Contains(logged.String(), "no index yet") || valid() {
 		t.Errorf("%v, logged %q", err, logged.String())
 	}
-	if err := writer.Rollback(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.End(t, writer.Rollback)
 	// The session that was given up may hold its lock for a moment longer, and the next run then leaves the build to it.
 	ctx, cancel = context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -264,9 +251,7 @@ func TestCheckNamesTheCause(t *testing.T) {
 			t.Errorf("%s with the administrator's URL: %v, want %v", s, err, migrate.ErrRole)
 		}
 	}
-	if _, err := admin.Exec(t.Context(), `DELETE FROM video.goose_db_version WHERE version_id > 0`); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.Exec(t, admin, `DELETE FROM video.goose_db_version WHERE version_id > 0`)
 	if err := migrations.Check(t.Context(), admin, migrations.Video); err == nil || !strings.Contains(err.Error(), "`video migrate`") {
 		t.Errorf("an older schema: %v, want the command that updates it", err)
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"example.com/lockstep/internal/pgtest"
 	"example.com/lockstep/internal/pgtest/pairtest"
 	"example.com/lockstep/migrations"
 	"example.com/lockstep/pkg/eventing/tenant"
@@ -51,9 +52,7 @@ func TestTheRolesOfRequests(t *testing.T) {
 		rowsOfTwoTenants,
 		engagementsOfTwoTenants,
 	} {
-		if _, err := admin.Exec(t.Context(), rows); err != nil {
-			t.Fatal(err)
-		}
+		pgtest.Exec(t, admin, rows)
 	}
 	for s, direct := range map[migrations.Service]string{migrations.Video: db.VideoURL, migrations.Catalog: db.CatalogURL} {
 		for how, url := range map[string]string{"directly": direct, "pooled": db.Pooled(t, direct)} {

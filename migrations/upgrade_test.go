@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"example.com/lockstep/internal/pgtest"
 	"example.com/lockstep/internal/pgtest/pairtest"
 	"example.com/lockstep/migrations"
 	"example.com/lockstep/pkg/eventing/migrate"
@@ -48,9 +49,7 @@ func TestUpgradeFromBeforeTheLibrarysNumbers(t *testing.T) {
 	newest := map[migrations.Service][]int64{}
 	for s := range history {
 		newest[s] = applied(s)
-		if _, err := admin.Exec(t.Context(), fmt.Sprintf(`DELETE FROM %s.goose_db_version WHERE version_id IN `+repeated, s)); err != nil {
-			t.Fatal(err)
-		}
+		pgtest.Exec(t, admin, fmt.Sprintf(`DELETE FROM %s.goose_db_version WHERE version_id IN `+repeated, s))
 	}
 	const refuse = `
 		CREATE FUNCTION public.refuse() RETURNS event_trigger LANGUAGE plpgsql AS $$
@@ -63,9 +62,7 @@ func TestUpgradeFromBeforeTheLibrarysNumbers(t *testing.T) {
 		END
 		$$;
 		CREATE EVENT TRIGGER refuse ON ddl_command_end EXECUTE FUNCTION public.refuse()`
-	if _, err := admin.Exec(t.Context(), refuse); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.Exec(t, admin, refuse)
 	roles := func() (settings string) {
 		t.Helper()
 		err := admin.QueryRow(t.Context(), `
@@ -78,14 +75,9 @@ func TestUpgradeFromBeforeTheLibrarysNumbers(t *testing.T) {
 		return settings
 	}
 	before := roles()
-	reader, err := admin.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	reader := pgtest.Begin(t, admin)
 	defer reader.Rollback(t.Context())
-	if _, err := reader.Exec(t.Context(), `LOCK TABLE video.outbox, catalog.inbox IN ACCESS SHARE MODE`); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.Exec(t, reader, `LOCK TABLE video.outbox, catalog.inbox IN ACCESS SHARE MODE`)
 	for s, want := range history {
 		if got := applied(s); !slices.Equal(got, want) {
 			t.Errorf("history of %s: %v, want %v", s, got, want)

@@ -20,6 +20,7 @@ import (
 
 	"example.com/lockstep/internal/local/broker"
 	"example.com/lockstep/internal/local/process"
+	"example.com/lockstep/internal/pgtest"
 	"example.com/lockstep/internal/porttest"
 	"example.com/lockstep/internal/topics"
 )
@@ -246,14 +247,9 @@ func (w *watched) aRowIsLocked(t *testing.T, v answer) answer {
 	t.Helper()
 	var locker uint32
 	w.fault(t, []string{"AggregatesBlocked"}, func() {
-		tx, err := w.db.Begin(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		tx := pgtest.Begin(t, w.db)
 		t.Cleanup(func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }) // its session has been ended
-		if _, err := tx.Exec(t.Context(), `SELECT FROM catalog.video_projection WHERE video_id = $1 FOR UPDATE`, v.ID); err != nil {
-			t.Fatal(err)
-		}
+		pgtest.Exec(t, tx, `SELECT FROM catalog.video_projection WHERE video_id = $1 FOR UPDATE`, v.ID)
 		locker = tx.Conn().PgConn().PID()
 		v = w.update(t, v, fields{"title": "Locked"})
 	}, func() { // the entry's statement names the session, and ends it

@@ -2,7 +2,6 @@ package services_test
 
 import (
 	"context"
-	"net"
 	"slices"
 	"sync"
 	"testing"
@@ -10,6 +9,8 @@ import (
 	collector "go.opentelemetry.io/proto/otlp/collector/trace/v1"
 	otlp "go.opentelemetry.io/proto/otlp/trace/v1"
 	"google.golang.org/grpc"
+
+	"example.com/lockstep/internal/porttest"
 )
 
 // traceCollector receives the spans that services export over OTLP.
@@ -31,10 +32,7 @@ type collected struct {
 
 func startCollector(t testing.TB) *traceCollector {
 	t.Helper()
-	lis, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	lis := porttest.Listen(t)
 	c := &traceCollector{endpoint: "http://" + lis.Addr().String()}
 	server := grpc.NewServer()
 	collector.RegisterTraceServiceServer(server, c)

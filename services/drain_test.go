@@ -1,7 +1,6 @@
 package services_test
 
 import (
-	"net"
 	"net/http"
 	"slices"
 	"strconv"
@@ -220,10 +219,7 @@ func (c *client) load(t testing.TB, answered *atomic.Int64, next func(n int) (me
 func TestDrainHandsBackWhatTheBrokerHolds(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, startBroker(t, broker.Local))
-	silent, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	silent := porttest.Listen(t)
 	defer silent.Close()
 	w.broker.addr = silent.Addr().String()
 	p := w.spawnVideo(t, w.videoAddr)

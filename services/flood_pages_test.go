@@ -16,6 +16,7 @@ import (
 	"golang.org/x/net/http2/hpack"
 
 	"example.com/lockstep/internal/local/broker"
+	"example.com/lockstep/internal/pgtest"
 )
 
 // TestPagesThatAreNotReadAreBounded: an instance has the memory for as many lists of the longest videos as Cloud
@@ -38,11 +39,9 @@ func TestPagesThatAreNotReadAreBounded(t *testing.T) {
 	} {
 		s.ready(t)
 		// A character that has six bytes in JSON.
-		if _, err := w.db.Exec(t.Context(), `
+		pgtest.Exec(t, w.db, `
 			INSERT INTO `+table+` (video_id, uploader_id, title, description, version, created_at, updated_at)
-			SELECT gen_random_uuid(), gen_random_uuid(), 'long', repeat('<', 10000), 1, now(), now() FROM generate_series(1, 50)`); err != nil {
-			t.Fatal(err)
-		}
+			SELECT gen_random_uuid(), gen_random_uuid(), 'long', repeat('<', 10000), 1, now(), now() FROM generate_series(1, 50)`)
 		served := s.unreadLists(t, s.lists)
 		peak := s.resident(t)
 		t.Logf("%s: %d lists of %d are not read, peak of resident memory %d MiB", table, served, s.lists, peak>>20)

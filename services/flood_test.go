@@ -3,7 +3,6 @@ package services_test
 import (
 	"context"
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"regexp"
@@ -19,6 +18,7 @@ import (
 
 	"example.com/lockstep/internal/local/broker"
 	"example.com/lockstep/internal/local/issuer"
+	"example.com/lockstep/internal/porttest"
 	"example.com/lockstep/pkg/eventing"
 )
 
@@ -54,10 +54,7 @@ func TestFlood(t *testing.T) {
 		slow, unread, perSecond, lasts = 1_000, 40, 11_000, 15*time.Second
 	}
 	w := newWorld(t, startBroker(t, broker.Local))
-	lis, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	lis := porttest.Listen(t)
 	users, err := issuer.Start(lis)
 	if err != nil {
 		t.Fatal(err)

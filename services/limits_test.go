@@ -1,7 +1,6 @@
 package services_test
 
 import (
-	"net"
 	"net/http"
 	"os/exec"
 	"path/filepath"
@@ -11,6 +10,7 @@ import (
 
 	"example.com/lockstep/internal/local/broker"
 	"example.com/lockstep/internal/local/issuer"
+	"example.com/lockstep/internal/porttest"
 	"example.com/lockstep/pkg/eventing"
 )
 
@@ -18,10 +18,7 @@ import (
 func TestFlagsOfLimits(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, startBroker(t, broker.Local))
-	lis, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	lis := porttest.Listen(t)
 	users, err := issuer.Start(lis)
 	if err != nil {
 		t.Fatal(err)

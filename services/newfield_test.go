@@ -14,6 +14,7 @@ import (
 	"github.com/google/uuid"
 
 	"example.com/lockstep/internal/local/broker"
+	"example.com/lockstep/internal/pgtest"
 )
 
 // edit is an edit of a file: the text stands after the anchor, or after its line.
@@ -147,10 +148,7 @@ const differing = `
 
 func (w *world) count(t *testing.T, sql string) (n int) {
 	t.Helper()
-	if err := w.db.QueryRow(t.Context(), sql).Scan(&n); err != nil {
-		t.Fatal(err)
-	}
-	return n
+	return pgtest.Value[int](t, w.db, sql)
 }
 
 func (w *world) becomes(t *testing.T, sql string, n int) {

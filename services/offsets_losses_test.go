@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"example.com/lockstep/internal/pgtest"
 	"example.com/lockstep/services/catalog"
 )
 
@@ -109,10 +110,7 @@ func (o *operator) safePosition(t *testing.T) time.Time {
 // their batch are applied without them.
 func (w *world) lockInbox(t testing.TB, id string) (release func()) {
 	t.Helper()
-	tx, err := w.db.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	tx := pgtest.Begin(t, w.db)
 	if tag, err := tx.Exec(t.Context(), `SELECT FROM catalog.inbox WHERE aggregate_id = $1 FOR UPDATE`, id); err != nil || tag.RowsAffected() == 0 {
 		t.Fatalf("%v, %v", tag, err)
 	}

@@ -2,7 +2,6 @@ package services_test
 
 import (
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -11,6 +10,7 @@ import (
 	"testing"
 
 	"example.com/lockstep/internal/local/issuer"
+	"example.com/lockstep/internal/porttest"
 )
 
 // grpcurl is a reader's tool, not ours: it is built for this test only.
@@ -84,10 +84,7 @@ func TestREADME(t *testing.T) {
 
 func startIssuer(t *testing.T) *issuer.Issuer {
 	t.Helper()
-	lis, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	lis := porttest.Listen(t)
 	i, err := issuer.Start(lis)
 	if err != nil {
 		t.Fatal(err)

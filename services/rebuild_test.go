@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+
+	"example.com/lockstep/internal/pgtest"
 )
 
 // traffic is clients that write and, with the token of the answer, read.
@@ -162,17 +164,10 @@ func TestRebuild(t *testing.T) {
 	o.killRebuild(t, "filling the second table", "aggregate_type = 'engagement'")
 	o.killRebuild(t, "while it compares", "phase = 'comparing'")
 	// It stays in the phase after the exchange until the lock of a recount is free.
-	hold, err := w.db.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := hold.Exec(t.Context(), `SELECT pg_advisory_xact_lock(hashtext('lockstep recount videos'))`); err != nil {
-		t.Fatal(err)
-	}
+	hold := pgtest.Begin(t, w.db)
+	pgtest.Exec(t, hold, `SELECT pg_advisory_xact_lock(hashtext('lockstep recount videos'))`)
 	o.killRebuild(t, "right after the exchange", "phase = 'checking'")
-	if err := hold.Rollback(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.End(t, hold.Rollback)
 	if after := w.oids(t); after == before {
 		t.Error("the tables are those of before")
 	}

@@ -10,15 +10,14 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"example.com/lockstep/internal/porttest"
 )
 
 // countingProxy passes connections on to addr, and counts the bytes in both directions.
 func countingProxy(t *testing.T, addr string) (at string, bytes *atomic.Int64) {
 	t.Helper()
-	lis, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	lis := porttest.Listen(t)
 	t.Cleanup(func() { lis.Close() })
 	bytes = &atomic.Int64{}
 	pass := func(to, from net.Conn) {

@@ -8,6 +8,7 @@ import (
 	"github.com/google/uuid"
 
 	"example.com/lockstep/internal/local/broker"
+	"example.com/lockstep/internal/pgtest"
 	"example.com/lockstep/internal/porttest"
 )
 
@@ -188,13 +189,8 @@ func (w *world) block(t testing.TB) (release func()) {
 // hold blocks all writes to a table until release is called.
 func (w *world) hold(t testing.TB, table string) (release func()) {
 	t.Helper()
-	tx, err := w.db.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := tx.Exec(t.Context(), `LOCK TABLE `+table+` IN SHARE MODE`); err != nil {
-		t.Fatal(err)
-	}
+	tx := pgtest.Begin(t, w.db)
+	pgtest.Exec(t, tx, `LOCK TABLE `+table+` IN SHARE MODE`)
 	return func() {
 		if err := tx.Rollback(t.Context()); err != nil {
 			t.Error(err)

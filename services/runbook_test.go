@@ -13,6 +13,7 @@ import (
 
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
 
+	"example.com/lockstep/internal/pgtest"
 	"example.com/lockstep/internal/topics"
 )
 
@@ -111,10 +112,7 @@ func TestTheQueryOfLocksNamesTheHolder(t *testing.T) {
 	}
 	holders := `SELECT pid::text || ' ' || role || ' ' || modes FROM (` + string(block[1]) + `) AS holders`
 	w.seed(t, 1, 0)
-	tx, err := w.db.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	tx := pgtest.Begin(t, w.db)
 	defer func() {
 		if err := tx.Rollback(t.Context()); err != nil {
 			t.Error(err)

@@ -18,6 +18,7 @@ import (
 
 	"example.com/lockstep/internal/local/postgres"
 	"example.com/lockstep/internal/local/process"
+	"example.com/lockstep/internal/pgtest"
 	"example.com/lockstep/internal/porttest"
 )
 
@@ -63,10 +64,7 @@ func startStandby(t testing.TB, primary string, port int) *server {
 		t.Fatal(err)
 	}
 	defer conn.Close(context.Background())
-	var from string
-	if err := conn.QueryRow(t.Context(), `SHOW data_directory`).Scan(&from); err != nil {
-		t.Fatal(err)
-	}
+	from := pgtest.Value[string](t, conn, `SHOW data_directory`)
 	err = s.ownAs(from)
 	if err == nil {
 		err = s.backup(t.Context(), conn, from)

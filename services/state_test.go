@@ -6,6 +6,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"example.com/lockstep/internal/pgtest"
 	"example.com/lockstep/pkg/eventing"
 )
 
@@ -69,9 +70,7 @@ func (w *world) events(t testing.TB, ids ...string) []eventing.Event {
 
 func (w *world) exec(t testing.TB, sql string, args ...any) {
 	t.Helper()
-	if _, err := w.db.Exec(t.Context(), sql, args...); err != nil {
-		t.Fatalf("%s: %v", sql, err)
-	}
+	pgtest.Exec(t, w.db, sql, args...)
 }
 
 // query returns the one column that sql selects.

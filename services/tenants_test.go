@@ -2,7 +2,6 @@ package services_test
 
 import (
 	"maps"
-	"net"
 	"net/http"
 	"net/url"
 	"slices"
@@ -14,6 +13,8 @@ import (
 
 	"example.com/lockstep/internal/auth"
 	"example.com/lockstep/internal/local/issuer"
+	"example.com/lockstep/internal/pgtest"
+	"example.com/lockstep/internal/porttest"
 	"example.com/lockstep/pkg/eventing/consistency"
 )
 
@@ -30,10 +31,7 @@ type member struct {
 // way to make members.
 func (w *world) withTenants(t *testing.T) func(tenant string, user uuid.UUID, roles ...string) member {
 	t.Helper()
-	lis, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	lis := porttest.Listen(t)
 	i, err := issuer.Start(lis)
 	if err != nil {
 		t.Fatal(err)
@@ -226,10 +224,7 @@ func (w *world) keepsTenants(t *testing.T) {
 		       (SELECT count(*) FROM video.engagements AS o JOIN catalog.video_user_engagements_projection AS p USING (user_id, video_id) WHERE o.tenant_id <> p.tenant_id) +
 		       (SELECT count(*) FROM video.videos AS o JOIN catalog.video_projection AS p USING (video_id) WHERE o.tenant_id <> p.tenant_id)`
 	count := func() (n int) {
-		if err := w.db.QueryRow(t.Context(), wrong).Scan(&n); err != nil {
-			t.Fatal(err)
-		}
-		return n
+		return pgtest.Value[int](t, w.db, wrong)
 	}
 	if n := count(); n != 0 {
 		t.Errorf("%d rows are of a wrong tenant", n)

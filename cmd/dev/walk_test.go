@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
 
+	"example.com/lockstep/internal/pgtest"
 	"example.com/lockstep/internal/pgtest/pairtest"
 )
 
@@ -111,9 +112,7 @@ func TestOnceOnRunningServers(t *testing.T) {
 	t.Parallel()
 	db := pairtest.New(t)
 	pool := db.Pool(t, db.Admin)
-	if _, err := pool.Exec(t.Context(), `CREATE TABLE public.mine AS SELECT 42 AS answer`); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.Exec(t, pool, `CREATE TABLE public.mine AS SELECT 42 AS answer`)
 	addr, _ := servePubSub(t)
 	vars := []string{"DATABASE_URL=" + db.Admin, "PUBSUB_EMULATOR_HOST=" + addr}
 	for range 2 { // the second run finds the resources of the first

@@ -91,9 +91,7 @@ func TestTheFormsOfTextOfADatabaseDoNotMatter(t *testing.T) {
 		"DateStyle": "German, DMY", "IntervalStyle": "iso_8601", "bytea_output": "escape", "client_encoding": "LATIN1", "array_nulls": "off",
 	} {
 		alter := `DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET ` + setting + ` = %L', current_database(), '` + value + `'); END $$`
-		if _, err := db.Pool(t, db.Admin).Exec(t.Context(), alter); err != nil {
-			t.Fatal(err)
-		}
+		pgtest.Exec(t, db.Pool(t, db.Admin), alter)
 	}
 	u, err := url.Parse(db.VideoURL)
 	if err != nil {
@@ -138,11 +136,7 @@ func TestLostConnectionsAreReplaced(t *testing.T) {
 			t.Parallel()
 			cfg := opened.Config().Copy()
 			cfg.ShouldPing = func(context.Context, pgxpool.ShouldPingParams) bool { return idle }
-			configured, err := pgxpool.NewWithConfig(t.Context(), cfg)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer configured.Close()
+			configured := pgtest.Open(t, cfg)
 			pool, freeze := pgtest.Freezable(t, configured)
 			query := func(patience time.Duration) error {
 				ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -184,10 +178,7 @@ func TestCloseDoesNotWaitForALostNetwork(t *testing.T) {
 		}
 		return dial(ctx, network, addr)
 	}
-	pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	pool := pgtest.Open(t, cfg)
 	if err := pool.Ping(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -217,9 +208,7 @@ func TestReadOnlyConnectionsAreReplaced(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer pool.Close()
-	if _, err := pool.Exec(t.Context(), `SET SESSION CHARACTERISTICS AS TRANSACTION READ ONLY`); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.Exec(t, pool, `SET SESSION CHARACTERISTICS AS TRANSACTION READ ONLY`)
 	const write = `DELETE FROM idempotency_keys`
 	var refused *pgconn.PgError
 	if _, err := pool.Exec(t.Context(), write); !errors.As(err, &refused) || refused.Code != "25006" {

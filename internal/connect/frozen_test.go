@@ -21,6 +21,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 
+	"example.com/lockstep/internal/porttest"
 	"example.com/lockstep/localpubsub"
 )
 
@@ -120,10 +121,7 @@ func newLink(t *testing.T, secure *tls.Config) *link {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = server.Close() })
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	listener := porttest.Listen(t)
 	t.Cleanup(func() { _ = listener.Close() })
 	l := &link{addr: listener.Addr().String()}
 	if secure != nil {

@@ -23,6 +23,8 @@ import (
 	"google.golang.org/grpc/health"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	grpcmetadata "google.golang.org/grpc/metadata"
+
+	"example.com/lockstep/internal/porttest"
 )
 
 // host is the one that authtest's tokens of services are for.
@@ -128,10 +130,7 @@ func newCallee(t *testing.T, secure bool) *callee {
 		c.mu.Unlock()
 		return next(ctx, r)
 	}))
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := porttest.Listen(t)
 	server := grpc.NewServer(options...)
 	healthpb.RegisterHealthServer(server, health.NewServer())
 	go server.Serve(l)

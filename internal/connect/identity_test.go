@@ -18,6 +18,9 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
+
+	"example.com/lockstep/internal/pgtest"
+	"example.com/lockstep/internal/porttest"
 )
 
 func TestTokenGoesWithEachCall(t *testing.T) {
@@ -90,7 +93,7 @@ func TestTokenIsRenewedBeforeItEnds(t *testing.T) {
 		}
 	}
 	close(release)
-	until(t, "the new token", func() bool { return sent(t, c, client) != first })
+	pgtest.Until(t, "the new token", func() bool { return sent(t, c, client) != first })
 	before := len(g.audiences())
 	second := sent(t, c, client)
 	for range 20 {
@@ -111,7 +114,7 @@ func TestRenewalThatFails(t *testing.T) {
 	client := c.dial(t, host+":443")
 	first := sent(t, c, client)
 	g.set(text(http.StatusNotFound, "gone"))
-	until(t, "a renewal", func() bool { return sent(t, c, client) == first && len(g.audiences()) >= 2 })
+	pgtest.Until(t, "a renewal", func() bool { return sent(t, c, client) == first && len(g.audiences()) >= 2 })
 	for range 100 {
 		if again := sent(t, c, client); again != first {
 			t.Errorf("the token changed to %s", again)
@@ -156,7 +159,7 @@ func TestMetadataServerFails(t *testing.T) {
 				t.Errorf("%d questions for 101 calls: a call asks again although an earlier call has the answer", n)
 			}
 			g.set(lasting(time.Hour))
-			until(t, "it is back", func() bool { return call(t, client) == nil })
+			pgtest.Until(t, "it is back", func() bool { return call(t, client) == nil })
 		})
 	}
 }
@@ -186,7 +189,7 @@ func TestMetadataServerHangs(t *testing.T) {
 		t.Errorf("a caller who has gone waited for %v, got %v", learnt, err)
 	}
 	g.set(lasting(time.Hour))
-	until(t, "it is back", func() bool { return call(t, client) == nil })
+	pgtest.Until(t, "it is back", func() bool { return call(t, client) == nil })
 }
 
 func TestMetadataServerIsAbsent(t *testing.T) {
@@ -225,10 +228,7 @@ func TestNoTokenInPlainText(t *testing.T) {
 		t.Errorf("without a connection: %v", err)
 	}
 
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := porttest.Listen(t)
 	defer l.Close()
 	heard := make(chan []byte, 1)
 	go func() {
@@ -283,13 +283,4 @@ func sent(t *testing.T, c *callee, client healthpb.HealthClient) string {
 	}
 	calls := c.calls()
 	return calls[len(calls)-1].Get(header)[0]
-}
-
-func until(t *testing.T, what string, done func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(patience); !done(); <-time.After(10 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("waited in vain: %s", what)
-		}
-	}
 }

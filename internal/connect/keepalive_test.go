@@ -2,7 +2,6 @@ package connect
 
 import (
 	"context"
-	"net"
 	"sync/atomic"
 	"testing"
 
@@ -13,6 +12,8 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/testing/protocmp"
+
+	"example.com/lockstep/internal/porttest"
 )
 
 // silent is a Pub/Sub that answers no ping: it sends only the test's messages. While it is away, it refuses
@@ -134,10 +135,7 @@ func TestCancelledStreamEnds(t *testing.T) {
 func openStream(ctx context.Context, tb testing.TB) (*silent, pubsubpb.Subscriber_StreamingPullClient) {
 	tb.Helper()
 	server := &silent{asked: make(chan string, 8), pings: make(chan *pubsubpb.StreamingPullRequest, 8), say: make(chan *pubsubpb.StreamingPullResponse)}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		tb.Fatal(err)
-	}
+	l := porttest.Listen(tb)
 	g := grpc.NewServer()
 	pubsubpb.RegisterSubscriberServer(g, server)
 	go g.Serve(l)

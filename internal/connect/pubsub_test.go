@@ -14,6 +14,8 @@ import (
 	"cloud.google.com/go/pubsub/v2"
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
 	"cloud.google.com/go/pubsub/v2/pstest"
+
+	"example.com/lockstep/internal/porttest"
 )
 
 const topic = "projects/p/topics/t"
@@ -39,10 +41,7 @@ func TestLocalBrokerWinsOverEndpoint(t *testing.T) {
 }
 
 func TestEndpointIsReachedWithTLS(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := porttest.Listen(t)
 	defer l.Close()
 	t.Setenv(emulatorHost, "")
 	t.Setenv("GOOGLE_APPLICATION_CREDENTIALS", someCredentials(t))

@@ -9,7 +9,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
@@ -19,6 +18,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	oteltrace "go.opentelemetry.io/otel/trace"
 
+	"example.com/lockstep/internal/pgtest"
 	"example.com/lockstep/internal/pgtest/pairtest"
 	"example.com/lockstep/internal/telemetry"
 )
@@ -41,9 +41,7 @@ func BenchmarkTracer(b *testing.B) {
 	})
 	b.Run("query", func(b *testing.B) {
 		for b.Loop() {
-			if _, err := pool.Exec(b.Context(), sql); err != nil {
-				b.Fatal(err)
-			}
+			pgtest.Exec(b, pool, sql)
 		}
 	})
 }
@@ -102,16 +100,9 @@ func TestSpansOfOperations(t *testing.T) {
 		t.Run(mode.String(), func(t *testing.T) {
 			spans := tracetest.NewSpanRecorder()
 			traces := trace.NewTracerProvider(trace.WithSpanProcessor(spans))
-			cfg, err := pgxpool.ParseConfig(url)
-			if err != nil {
-				t.Fatal(err)
-			}
+			cfg := pgtest.Settings(t, url)
 			cfg.ConnConfig.Tracer, cfg.ConnConfig.DefaultQueryExecMode = newTracer(traces), mode
-			pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer pool.Close()
+			pool := pgtest.Open(t, cfg)
 			ctx, request := traces.Tracer("test").Start(t.Context(), "request")
 			_, _ = pool.Exec(ctx, "SELECT $1::int", 1)
 			_, _ = pool.Exec(t.Context(), "SELECT 'without a trace'")

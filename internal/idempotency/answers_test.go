@@ -6,6 +6,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"example.com/lockstep/internal/pgtest"
 	"example.com/lockstep/internal/pgtest/pairtest"
 )
 
@@ -15,13 +16,11 @@ func TestAnswersOfAUserAreRemoved(t *testing.T) {
 	t.Parallel()
 	pg := pairtest.New(t)
 	db := pg.Pool(t, pg.VideoURL)
-	if _, err := db.Exec(t.Context(), `
+	pgtest.Exec(t, db, `
 		INSERT INTO idempotency_keys (principal, operation, key, request_hash, response)
 		SELECT CASE n % 3 WHEN 0 THEN 'user:a' ELSE 'user:admin' END, 'op', n::text, '',
 		       convert_to(CASE n % 3 WHEN 2 THEN '{"uploader_id": "id-of-a"}' ELSE '{"uploader_id": "id-of-b"}' END || repeat(' ', 500), 'UTF8')
-		  FROM generate_series(1, 9000) n`); err != nil {
-		t.Fatal(err)
-	}
+		  FROM generate_series(1, 9000) n`)
 	for _, want := range []int64{6000, 0} {
 		if n, err := CountAnswers(t.Context(), db, "user:a", "id-of-a"); err != nil || n != want {
 			t.Errorf("%d counted, %v, want %d", n, err, want)
@@ -42,17 +41,12 @@ func TestANewAnswerStays(t *testing.T) {
 	pg := pairtest.New(t)
 	db := pg.Pool(t, pg.VideoURL)
 	admin := Request{principal: "user:admin", operation: "op", key: "k", hash: []byte("hash")}
-	if _, err := db.Exec(t.Context(), `
+	pgtest.Exec(t, db, `
 		INSERT INTO idempotency_keys (principal, operation, key, request_hash, response, created_at)
 		SELECT 'user:admin', 'op', CASE n WHEN 5000 THEN 'k' ELSE n::text END, '',
 		       convert_to('{"uploader_id": "id-of-' || CASE n WHEN 5000 THEN 'a' ELSE 'c' END || '"}' || repeat(' ', 500), 'UTF8'), now() - interval '25 hours'
-		  FROM generate_series(1, 9000) n`); err != nil {
-		t.Fatal(err)
-	}
-	write, err := db.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+		  FROM generate_series(1, 9000) n`)
+	write := pgtest.Begin(t, db)
 	defer write.Rollback(t.Context())
 	var b pgx.Batch
 	if err := admin.Remember(&b, map[string]string{"uploader_id": "id-of-b"}); err != nil {
@@ -70,14 +64,10 @@ func TestANewAnswerStays(t *testing.T) {
 		removed <- n
 	}()
 	for waits := false; !waits && len(removed) == 0; {
-		if err := db.QueryRow(t.Context(), `SELECT EXISTS (
-			SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock')`).Scan(&waits); err != nil {
-			t.Fatal(err)
-		}
+		waits = pgtest.Value[bool](t, db, `SELECT EXISTS (
+			SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock')`)
 	}
-	if err := write.Commit(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.End(t, write.Commit)
 	if n := <-removed; n != 0 {
 		t.Errorf("%d removed, want none", n)
 	}

@@ -20,13 +20,11 @@ func TestASweepGoesOnWhileThereIsMore(t *testing.T) {
 	db := pg.Pool(t, pg.VideoURL)
 	const expired, live = 200_000, 7
 	// The service's own statements end after 15 s, and a busy machine takes longer for so many.
-	if _, err := pg.Pool(t, pg.Admin).Exec(t.Context(), `
+	pgtest.Exec(t, pg.Pool(t, pg.Admin), `
 		INSERT INTO video.idempotency_keys (principal, operation, key, request_hash, response, created_at)
 		SELECT '', 'op', n::text, ''::bytea, ''::bytea, now() - interval '30 hours' + n * interval '1 millisecond' FROM generate_series(1, $1::int) n
 		UNION ALL
-		SELECT '', 'op', 'live ' || n, ''::bytea, ''::bytea, now() - interval '23 hours' FROM generate_series(1, $2::int) n`, expired, live); err != nil {
-		t.Fatal(err)
-	}
+		SELECT '', 'op', 'live ' || n, ''::bytea, ''::bytea, now() - interval '23 hours' FROM generate_series(1, $2::int) n`, expired, live)
 	if n, err := countExpired(t.Context(), db); err != nil || n != maxWaiting {
 		t.Errorf("%d wait (%v), want as many as are counted", n, err)
 	}
@@ -73,9 +71,7 @@ func TestTheCountOfExpiredKeysNeedsNoStatistics(t *testing.T) {
 		 SELECT '', 'op', n::text, '', '', now() - CASE WHEN n > 49990 THEN interval '30 hours' ELSE interval '1 hour' END
 		   FROM generate_series(1, 50000) AS n`,
 	} {
-		if _, err := admin.Exec(t.Context(), sql); err != nil {
-			t.Fatal(err)
-		}
+		pgtest.Exec(t, admin, sql)
 	}
 	var s pgtest.Statement
 	db := s.Of(t, pg.Pool(t, pg.VideoURL))

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+
+	"example.com/lockstep/internal/pgtest"
 )
 
 // After SIGTERM a drain ends within the 10 s that Cloud Run grants, although the outbox cannot be read.
@@ -25,14 +27,9 @@ func TestOutboxDrainEndsInTime(t *testing.T) {
 			b := newBench(t)
 			b.append(t, uuid.NewString(), 1)
 			admin := b.pg.Pool(t, b.pg.Admin)
-			holder, err := admin.Begin(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
+			holder := pgtest.Begin(t, admin)
 			defer func() { _ = holder.Rollback(context.WithoutCancel(t.Context())) }()
-			if _, err := holder.Exec(t.Context(), `LOCK TABLE video.outbox`); err != nil {
-				t.Fatal(err)
-			}
+			pgtest.Exec(t, holder, `LOCK TABLE video.outbox`)
 			ctx, terminate := context.WithCancel(t.Context())
 			defer terminate()
 			ended := make(chan int, 1)

@@ -22,6 +22,7 @@ import (
 	"example.com/lockstep/internal/command"
 	"example.com/lockstep/internal/connect"
 	"example.com/lockstep/internal/local/broker"
+	"example.com/lockstep/internal/pgtest"
 	"example.com/lockstep/internal/pgtest/pairtest"
 	"example.com/lockstep/internal/topics"
 	"example.com/lockstep/localpubsub"
@@ -269,8 +270,5 @@ func (b *bench) deadLetterIn(t *testing.T, subscription, reason string, events .
 
 func count(t *testing.T, db *pgxpool.Pool, query string, args ...any) (n int) {
 	t.Helper()
-	if err := db.QueryRow(t.Context(), query, args...).Scan(&n); err != nil {
-		t.Fatalf("%s: %v", query, err)
-	}
-	return n
+	return pgtest.Value[int](t, db, query, args...)
 }

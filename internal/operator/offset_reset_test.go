@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/fieldmaskpb"
 
+	"example.com/lockstep/internal/pgtest"
 	"example.com/lockstep/pkg/eventing/checkpoint"
 	"example.com/lockstep/pkg/eventing/operator/audit"
 )
@@ -71,9 +72,7 @@ func TestOffsetResetIsRecordedFirst(t *testing.T) {
 		t.Fatalf("%d messages", n)
 	}
 	b.save(t, "one", time.Now())
-	if _, err := b.pg.Pool(t, b.pg.Admin).Exec(t.Context(), `ALTER TABLE catalog.operator_actions RENAME TO elsewhere`); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.Exec(t, b.pg.Pool(t, b.pg.Admin), `ALTER TABLE catalog.operator_actions RENAME TO elsewhere`)
 	if _, stderr := b.run(t, 1, "offset reset --yes --why test --to earliest"); !strings.Contains(stderr, "nothing was moved") {
 		t.Error(stderr)
 	}
@@ -90,22 +89,15 @@ func TestOffsetResetsTakeTurns(t *testing.T) {
 	client := b.broker(t)
 	b.save(t, "one", time.Now())
 	store := checkpoint.New(b.catalog, offsetNames, "", slog.New(slog.DiscardHandler))
-	first, err := b.catalog.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := first.Exec(t.Context(), `SELECT pg_advisory_xact_lock(hashtext('lockstep offset reset ' || $1))`, offsetNames.Group); err != nil {
-		t.Fatal(err)
-	}
+	first := pgtest.Begin(t, b.catalog)
+	pgtest.Exec(t, first, `SELECT pg_advisory_xact_lock(hashtext('lockstep offset reset ' || $1))`, offsetNames.Group)
 	reset := func(ago time.Duration, discard bool) error {
 		return store.Reset(t.Context(), client, time.Now().Add(-ago), discard, audit.Actor{By: "ada"})
 	}
 	if err := reset(time.Hour, false); !errors.Is(err, checkpoint.ErrBusy) {
 		t.Errorf("during a reset: %v", err)
 	}
-	if err := first.Rollback(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.End(t, first.Rollback)
 	if err := reset(24*time.Hour, false); err != nil {
 		t.Error(err)
 	}

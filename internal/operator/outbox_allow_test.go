@@ -7,6 +7,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"example.com/lockstep/internal/pgtest"
 	"example.com/lockstep/pkg/eventing/outbox"
 	"example.com/lockstep/pkg/eventing/reconcile"
 )
@@ -45,9 +46,7 @@ func TestOutboxAllow(t *testing.T) {
 	if _, stderr := b.run(t, 1, line); !strings.Contains(stderr, "the row is at version 2, and the outbox at version 2") {
 		t.Errorf("without a hole: %s", stderr)
 	}
-	if _, err := b.video.Exec(t.Context(), `UPDATE videos SET version = 4 WHERE video_id = $1`, id); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.Exec(t, b.video, `UPDATE videos SET version = 4 WHERE video_id = $1`, id)
 	b.json(t, 0, line, &result)
 	if result.Allowed || result.RowVersion != 4 || result.Missing != 2 || result.Newest.Version != 2 || result.Note != leavesGap || count(t, b.video, holes) != 0 {
 		t.Errorf("dry run: %+v", result)
@@ -102,9 +101,7 @@ func TestOutboxAllowBehindADeletion(t *testing.T) {
 	id := uuid.NewString()
 	b.append(t, id, 1)
 	b.row(t, id, 2)
-	if _, err := b.video.Exec(t.Context(), `UPDATE videos SET deleted_at = now() WHERE video_id = $1`, id); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.Exec(t, b.video, `UPDATE videos SET deleted_at = now() WHERE video_id = $1`, id)
 	var result struct {
 		Allowed bool
 		Note    string

@@ -3,6 +3,8 @@ package operator
 import (
 	"strings"
 	"testing"
+
+	"example.com/lockstep/internal/pgtest"
 )
 
 // A retry works in batches. If it fails, those before are committed, and it says how many events that are.
@@ -18,9 +20,7 @@ func TestOutboxRetryThatFailsSaysWhatItHasDone(t *testing.T) {
 		`CREATE TRIGGER refuse BEFORE UPDATE ON video.outbox
 		 FOR EACH ROW WHEN (NEW.aggregate_id = to_char(600, '000')) EXECUTE FUNCTION video.refuse()`,
 	} {
-		if _, err := admin.Exec(t.Context(), sql); err != nil {
-			t.Fatal(err)
-		}
+		pgtest.Exec(t, admin, sql)
 	}
 	_, stderr := b.run(t, 1, "outbox retry --all --why fixed")
 	if n := count(t, b.video, `SELECT count(*) FROM outbox WHERE parked_at IS NULL`); n != 500 || !strings.Contains(stderr, "after 500 events") {
@@ -39,9 +39,7 @@ func TestOutboxSkipThatFailsSaysWhereToLook(t *testing.T) {
 		`CREATE FUNCTION video.refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE SQLSTATE '57P01'; END $$`,
 		`CREATE TRIGGER refuse BEFORE UPDATE ON video.outbox FOR EACH ROW EXECUTE FUNCTION video.refuse()`,
 	} {
-		if _, err := b.pg.Pool(t, b.pg.Admin).Exec(t.Context(), sql); err != nil {
-			t.Fatal(err)
-		}
+		pgtest.Exec(t, b.pg.Pool(t, b.pg.Admin), sql)
 	}
 	if _, stderr := b.run(t, 1, "outbox skip "+id.String()+" --yes --why twice"); !strings.Contains(stderr, "`outbox show "+id.String()+"` says whether") {
 		t.Errorf("it says %s", stderr)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"example.com/lockstep/internal/pgtest"
 	"example.com/lockstep/pkg/eventing/operator/backlog"
 )
 
@@ -113,14 +114,9 @@ func TestOutboxRetryBehindALockedRow(t *testing.T) {
 		ids = append(ids, b.append(t, aggregate, 1)[0])
 		b.park(t, ids[len(ids)-1], "no field 7")
 	}
-	other, err := b.video.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	other := pgtest.Begin(t, b.video)
 	defer func() { _ = other.Rollback(context.WithoutCancel(t.Context())) }()
-	if _, err := other.Exec(t.Context(), `SELECT FROM outbox WHERE id = $1 FOR UPDATE`, ids[0]); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.Exec(t, other, `SELECT FROM outbox WHERE id = $1 FOR UPDATE`, ids[0])
 	var retried struct{ Retried, Locked int }
 	b.json(t, 1, "outbox retry --all --why fixed", &retried)
 	if retried.Retried != 2 || retried.Locked != 1 || count(t, b.video, `SELECT count(*) FROM outbox WHERE parked_at IS NOT NULL`) != 1 {
@@ -220,9 +216,7 @@ func TestOutboxPurgeIsADryRunWithoutYes(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	ids := b.append(t, "a", 2)
-	if _, err := b.video.Exec(t.Context(), `UPDATE outbox SET published_at = now() - interval '8 days' WHERE id = ANY ($1)`, ids); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.Exec(t, b.video, `UPDATE outbox SET published_at = now() - interval '8 days' WHERE id = ANY ($1)`, ids)
 	const rows = `SELECT count(*) FROM outbox`
 	if stdout, _ := b.run(t, 0, "outbox purge"); !strings.Contains(stdout, "1 events") || !strings.Contains(stdout, "Nothing was changed") || count(t, b.video, rows) != 2 {
 		t.Errorf("dry run: %s", stdout)
@@ -299,7 +293,7 @@ func TestOutboxDrainUnderWrites(t *testing.T) {
 	for range 3 {
 		before = append(before, b.append(t, uuid.NewString(), 5)...)
 	}
-	if _, err := b.pg.Pool(t, b.pg.Admin).Exec(t.Context(), `
+	pgtest.Exec(t, b.pg.Pool(t, b.pg.Admin), `
 		CREATE FUNCTION video.write_on() RETURNS trigger LANGUAGE plpgsql AS $$
 		BEGIN
 		  INSERT INTO video.outbox (id, aggregate_type, aggregate_id, event_type, version, payload)
@@ -307,9 +301,7 @@ func TestOutboxDrainUnderWrites(t *testing.T) {
 		  RETURN NULL;
 		END $$;
 		CREATE TRIGGER write_on AFTER UPDATE ON video.outbox FOR EACH ROW
-		  WHEN (NEW.aggregate_id = 'busy' AND OLD.published_at IS NULL AND NEW.published_at IS NOT NULL) EXECUTE FUNCTION video.write_on()`); err != nil {
-		t.Fatal(err)
-	}
+		  WHEN (NEW.aggregate_id = 'busy' AND OLD.published_at IS NULL AND NEW.published_at IS NOT NULL) EXECUTE FUNCTION video.write_on()`)
 	// --timeout bounds a drain that would otherwise not end.
 	b.run(t, 0, "outbox drain --timeout 20s")
 	if n := count(t, b.video, `SELECT count(*) FROM outbox WHERE published_at IS NULL AND id = ANY ($1)`, before); n != 0 {

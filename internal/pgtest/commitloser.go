@@ -15,10 +15,10 @@ import (
 // armed.
 func (*Database) PoolLosingCommits(tb testing.TB, url string, lost func()) (pool *pgxpool.Pool, armed *atomic.Bool) {
 	tb.Helper()
-	cfg := settings(tb, url)
+	cfg := Settings(tb, url)
 	armed = &atomic.Bool{}
 	wrap(cfg, func(conn net.Conn) net.Conn { return &commitLoser{Conn: conn, armed: armed, lost: lost} })
-	return open(tb, cfg), armed
+	return Open(tb, cfg), armed
 }
 
 type commitLoser struct {

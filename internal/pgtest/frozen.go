@@ -17,7 +17,7 @@ func Freezable(tb testing.TB, db *pgxpool.Pool) (pool *pgxpool.Pool, freeze func
 	var made freezables
 	cfg := db.Config().Copy()
 	wrap(cfg, made.add)
-	pool = open(tb, cfg)
+	pool = Open(tb, cfg)
 	tb.Cleanup(func() { made.each(func(c *freezable) { _ = c.Close() }) }) // else the pool waits for the end of lost connections
 	return pool, func() { made.each(func(c *freezable) { c.lost.Store(true) }) }
 }

@@ -21,7 +21,7 @@ import (
 func EachStatement(t *testing.T, test func(*testing.T, *Interruption)) {
 	t.Helper()
 	const most = 10
-	first := &Interruption{t: t}
+	first := newInterruption(t, 0)
 	if !t.Run("uninterrupted", func(t *testing.T) { test(t, first) }) {
 		return
 	}
@@ -35,7 +35,7 @@ func EachStatement(t *testing.T, test func(*testing.T, *Interruption)) {
 	for n := 1; n <= first.sent; n += every {
 		t.Run(fmt.Sprintf("statement %d of %d", n, first.sent), func(t *testing.T) {
 			t.Parallel()
-			i := &Interruption{t: t, at: n}
+			i := newInterruption(t, n)
 			test(t, i)
 			if !i.End() {
 				t.Errorf("the operation has sent %d statements, so that none was interrupted", i.sent)
@@ -46,7 +46,7 @@ func EachStatement(t *testing.T, test func(*testing.T, *Interruption)) {
 
 // Interruption ends a session before one statement of an operation. It implements pgx's tracers.
 type Interruption struct {
-	starts
+	Tracer
 
 	t  *testing.T
 	at int // the number of the statement, from 1 on; 0: none
@@ -57,12 +57,18 @@ type Interruption struct {
 	happened bool
 }
 
+func newInterruption(t *testing.T, at int) *Interruption {
+	i := &Interruption{t: t, at: at}
+	i.Before = func(_ context.Context, conn *pgx.Conn, _ Trip) { i.send(conn) }
+	return i
+}
+
 // Pool returns a pool for the operation, on a URL of the test's database.
 func (i *Interruption) Pool(tb testing.TB, url string) *pgxpool.Pool {
 	tb.Helper()
-	cfg := settings(tb, url)
+	cfg := Settings(tb, url)
 	cfg.ConnConfig.Tracer = i
-	return open(tb, cfg)
+	return Open(tb, cfg)
 }
 
 // Begin makes the next statement of the pool the first one of the operation.
@@ -78,18 +84,6 @@ func (i *Interruption) End() (happened bool) {
 	defer i.mu.Unlock()
 	i.counting = false
 	return i.happened
-}
-
-// TraceQueryStart implements pgx.QueryTracer.
-func (i *Interruption) TraceQueryStart(ctx context.Context, conn *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
-	i.send(conn)
-	return ctx
-}
-
-// TraceBatchStart implements pgx.BatchTracer.
-func (i *Interruption) TraceBatchStart(ctx context.Context, conn *pgx.Conn, _ pgx.TraceBatchStartData) context.Context {
-	i.send(conn)
-	return ctx
 }
 
 // send counts a statement that conn is about to send. If this is the statement to interrupt, it ends the session of

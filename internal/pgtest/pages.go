@@ -13,12 +13,10 @@ import (
 // Statement is the last statement that was sent on a pool. It is for one
 // goroutine at a time.
 type Statement struct {
-	starts
-
 	SQL  string
 	Args []any
 	// before has the earlier statements of the same batch, because they may have set a role.
-	before []Statement
+	before Trip
 }
 
 // Of returns a second pool with the settings of db. s holds the last statement that was sent on
@@ -26,8 +24,11 @@ type Statement struct {
 func (s *Statement) Of(tb testing.TB, db *pgxpool.Pool) *pgxpool.Pool {
 	tb.Helper()
 	cfg := db.Config().Copy()
-	cfg.ConnConfig.Tracer = s
-	return open(tb, cfg)
+	cfg.ConnConfig.Tracer = &Tracer{Before: func(_ context.Context, _ *pgx.Conn, trip Trip) {
+		last := trip[len(trip)-1]
+		*s = Statement{last.SQL, last.Args, trip[:len(trip)-1]}
+	}}
+	return Open(tb, cfg)
 }
 
 // Pages runs the statement again, and returns the number of database pages that it accessed.
@@ -58,22 +59,4 @@ func (s *Statement) Pages(tb testing.TB, db *pgxpool.Pool) int {
 		pages += n
 	}
 	return pages
-}
-
-// TraceQueryStart implements pgx.QueryTracer.
-func (s *Statement) TraceQueryStart(ctx context.Context, _ *pgx.Conn, q pgx.TraceQueryStartData) context.Context {
-	*s = Statement{SQL: q.SQL, Args: q.Args}
-	return ctx
-}
-
-// TraceBatchStart implements pgx.BatchTracer.
-func (s *Statement) TraceBatchStart(ctx context.Context, _ *pgx.Conn, q pgx.TraceBatchStartData) context.Context {
-	*s = Statement{}
-	for i, queued := range q.Batch.QueuedQueries {
-		if i > 0 {
-			s.before = append(s.before, Statement{SQL: s.SQL, Args: s.Args})
-		}
-		s.SQL, s.Args = queued.SQL, queued.Arguments
-	}
-	return ctx
 }

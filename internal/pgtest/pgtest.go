@@ -118,11 +118,11 @@ func (d *Database) As(tb testing.TB, role string) string {
 // it, and waits until its connections are returned.
 func (*Database) Pool(tb testing.TB, url string) *pgxpool.Pool {
 	tb.Helper()
-	return open(tb, settings(tb, url))
+	return Open(tb, Settings(tb, url))
 }
 
-// settings returns the settings of a pool on the URL.
-func settings(tb testing.TB, url string) *pgxpool.Config {
+// Settings returns the settings of a pool on the URL, for [Open].
+func Settings(tb testing.TB, url string) *pgxpool.Config {
 	tb.Helper()
 	cfg, err := pgxpool.ParseConfig(url)
 	if err != nil {
@@ -131,8 +131,8 @@ func settings(tb testing.TB, url string) *pgxpool.Config {
 	return cfg
 }
 
-// open opens a pool that ends with the test, as [Database.Pool] says.
-func open(tb testing.TB, cfg *pgxpool.Config) *pgxpool.Pool {
+// Open opens a pool that ends with the test, as [Database.Pool] says.
+func Open(tb testing.TB, cfg *pgxpool.Config) *pgxpool.Pool {
 	tb.Helper()
 	pool, err := pgxpool.NewWithConfig(tb.Context(), cfg)
 	if err != nil {
@@ -153,18 +153,6 @@ func wrap(cfg *pgxpool.Config, with func(net.Conn) net.Conn) {
 		return with(conn), nil
 	}
 }
-
-// starts has the methods of pgx's tracers that a tracer of the starts of statements does not need.
-type starts struct{}
-
-// TraceQueryEnd implements pgx.QueryTracer.
-func (starts) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
-
-// TraceBatchQuery implements pgx.BatchTracer.
-func (starts) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) {}
-
-// TraceBatchEnd implements pgx.BatchTracer.
-func (starts) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData) {}
 
 // Terminate ends every session of the database, as a failover would. New
 // sessions are accepted at once.

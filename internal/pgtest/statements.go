@@ -11,17 +11,30 @@ import (
 // Statements records what each session of a pool sends, in the order of sending. A batch is one entry. The preparation of a
 // statement is an entry, too. A pool uses Statements as its tracer.
 type Statements struct {
-	starts
+	Tracer
 
 	mu  sync.Mutex
 	all map[*pgx.Conn][]string
+}
+
+// NewStatements returns an empty record.
+func NewStatements() *Statements {
+	s := &Statements{all: map[*pgx.Conn][]string{}}
+	s.Before = func(_ context.Context, conn *pgx.Conn, trip Trip) {
+		var sql []string
+		for _, sent := range trip {
+			sql = append(sql, sent.SQL)
+		}
+		s.add(conn, strings.Join(sql, "; "))
+	}
+	return s
 }
 
 // Forget removes all entries.
 func (s *Statements) Forget() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.all = nil
+	clear(s.all)
 }
 
 // After returns the entry after the first one that contains text, in the same session. found is false if there is none.
@@ -44,26 +57,7 @@ const preparation = "prepare "
 func (s *Statements) add(conn *pgx.Conn, statement string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.all == nil {
-		s.all = map[*pgx.Conn][]string{}
-	}
 	s.all[conn] = append(s.all[conn], statement)
-}
-
-// TraceQueryStart implements pgx.QueryTracer.
-func (s *Statements) TraceQueryStart(ctx context.Context, conn *pgx.Conn, data pgx.TraceQueryStartData) context.Context {
-	s.add(conn, data.SQL)
-	return ctx
-}
-
-// TraceBatchStart implements pgx.BatchTracer.
-func (s *Statements) TraceBatchStart(ctx context.Context, conn *pgx.Conn, data pgx.TraceBatchStartData) context.Context {
-	var sql []string
-	for _, q := range data.Batch.QueuedQueries {
-		sql = append(sql, q.SQL)
-	}
-	s.add(conn, strings.Join(sql, "; "))
-	return ctx
 }
 
 // TracePrepareStart implements pgx.PrepareTracer.

@@ -48,6 +48,16 @@ func Addr(t testing.TB) string {
 	return ""
 }
 
+// Listen listens on a port that the system chooses. It leaves Close to the test.
+func Listen(t testing.TB) net.Listener {
+	t.Helper()
+	lis, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return lis
+}
+
 // Port returns the port of [Addr].
 func Port(t testing.TB) int {
 	t.Helper()

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/test/bufconn"
 
+	"example.com/lockstep/internal/porttest"
 	"example.com/lockstep/internal/serve"
 )
 
@@ -27,10 +28,7 @@ func apart(logs io.Writer, lis net.Listener) *service {
 
 func listen(t testing.TB) net.Listener {
 	t.Helper()
-	lis, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	lis := porttest.Listen(t)
 	return lis
 }
 
@@ -103,9 +101,7 @@ func TestTheAdminPortAnswersUntilTheDrainHasEnded(t *testing.T) {
 			}
 			time.Sleep(1500 * time.Millisecond)
 		}
-		if err := <-d.ended; err != nil {
-			t.Errorf("Run: %v", err)
-		}
+		d.wait(t)
 		if _, err := admin.Get("http://test/readyz"); err == nil {
 			t.Error("the admin port answers after the drain")
 		}
@@ -149,10 +145,7 @@ func TestASlowClientOfTheAdminPortIsCutOff(t *testing.T) {
 		if took := time.Since(started); took != 5*time.Second {
 			t.Errorf("a client without a whole header had %s, want 5s", took)
 		}
-		d.drain()
-		if err := <-d.ended; err != nil {
-			t.Errorf("Run: %v", err)
-		}
+		d.end(t)
 	})
 }
 

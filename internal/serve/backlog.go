@@ -45,7 +45,7 @@ func closeListener(lis net.Listener, accepted <-chan struct{}) (*backlog, error)
 	// This closes the queue directly after the last accept, so that later clients are refused at once.
 	// The system call shutdown would close the listener in the other processes, too.
 	err = errors.Join(err, syscall.Close(queue))
-	b.conns = connections(conns)
+	b.conns = takeOver(conns)
 	return b, err
 }
 
@@ -88,8 +88,8 @@ func acceptAll(fd int) (queue []int) {
 	}
 }
 
-// connections takes the descriptors over. A connection whose client has gone meanwhile is left out.
-func connections(queue []int) (conns []net.Conn) {
+// takeOver takes the descriptors over. A connection whose client has gone meanwhile is left out.
+func takeOver(queue []int) (conns []net.Conn) {
 	for _, fd := range queue {
 		f := os.NewFile(uintptr(fd), "")
 		if conn, err := net.FileConn(f); err == nil { // it has a copy of the descriptor

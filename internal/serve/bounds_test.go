@@ -26,23 +26,16 @@ func TestAClientThatDoesNotReadIsCutOff(t *testing.T) {
 			}
 		})
 		d := s.startInBubble(t)
-		conn, err := d.lis.Dial()
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer conn.Close()
+		conn := d.connect(t)
 		started := time.Now()
 		if _, err := io.WriteString(conn, "GET /big HTTP/1.1\r\nHost: test\r\n\r\n"); err != nil {
 			t.Fatal(err)
 		}
-		err = <-gaveUp
+		err := <-gaveUp
 		if took := time.Since(started); took != 35*time.Second {
 			t.Errorf("the handler could write for %s until %v, want 35s", took, err)
 		}
-		d.drain()
-		if err := <-d.ended; err != nil {
-			t.Errorf("Run: %v", err)
-		}
+		d.end(t)
 	})
 }
 
@@ -53,11 +46,7 @@ func TestACallerThatDoesNotReadIsCutOff(t *testing.T) {
 		s := newService(io.Discard)
 		echo(func(context.Context, string) (string, error) { return "not read", nil }).register(s.grpc)
 		d := s.startInBubble(t)
-		conn, err := d.lis.Dial()
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer conn.Close()
+		conn := d.connect(t)
 		framer := handshake(t, conn, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
 		started := time.Now()
 		request(t, framer, []hpack.HeaderField{
@@ -71,9 +60,7 @@ func TestACallerThatDoesNotReadIsCutOff(t *testing.T) {
 		if got := readToEnd(t, framer); !got.answered || got.reset.Sub(started) != 35*time.Second {
 			t.Errorf("answered: %t, stream reset after %s, want 35s", got.answered, got.reset.Sub(started))
 		}
-		if err := <-d.ended; err != nil {
-			t.Errorf("Run: %v", err)
-		}
+		d.wait(t)
 	})
 }
 

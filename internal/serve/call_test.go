@@ -92,9 +92,7 @@ func TestStreamsOfGRPCsOwnServicesEnd(t *testing.T) {
 		if _, err := idle.Recv(); err == nil || time.Since(started) > 55*time.Second {
 			t.Errorf("reflection ended after %s with %v, want 55s at most", time.Since(started), err)
 		}
-		if err := <-d.ended; err != nil {
-			t.Errorf("Run: %v", err)
-		}
+		d.wait(t)
 	})
 }
 
@@ -151,10 +149,7 @@ func TestFewStreamsOfGRPCsOwnServicesAreOpen(t *testing.T) {
 			}
 		}
 		closeAll()
-		d.drain()
-		if err := <-d.ended; err != nil {
-			t.Errorf("Run: %v", err)
-		}
+		d.end(t)
 	})
 }
 
@@ -197,10 +192,7 @@ func TestChecksWithoutAMessageAreBounded(t *testing.T) {
 		if diff := cmp.Diff(map[time.Duration]int{0: 93, 5 * time.Second: 7}, ends); diff != "" {
 			t.Errorf("when the calls ended (-want +got):\n%s", diff)
 		}
-		d.drain()
-		if err := <-d.ended; err != nil {
-			t.Errorf("Run: %v", err)
-		}
+		d.end(t)
 	})
 }
 
@@ -315,11 +307,7 @@ func TestAConnectionHasABoundedNumberOfStreams(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		d := newService(io.Discard).startInBubble(t)
-		conn, err := d.lis.Dial()
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer conn.Close()
+		conn := d.connect(t)
 		framer := handshake(t, conn)
 		for {
 			frame, err := framer.ReadFrame()
@@ -336,9 +324,6 @@ func TestAConnectionHasABoundedNumberOfStreams(t *testing.T) {
 				break
 			}
 		}
-		d.drain()
-		if err := <-d.ended; err != nil {
-			t.Errorf("Run: %v", err)
-		}
+		d.end(t)
 	})
 }

@@ -3,31 +3,9 @@ package serve
 import (
 	"context"
 	"fmt"
-	"net"
 	"net/http"
 	"strings"
 )
-
-// lateKey is the context key that marks a connection that was accepted while draining.
-type lateKey struct{}
-
-// watch lets the drain know the connections of server, next to what server does with them already.
-func (s *Server) watch(server *http.Server) {
-	state, connContext := server.ConnState, server.ConnContext
-	server.ConnState = func(c net.Conn, now http.ConnState) {
-		s.unread.state(c, now)
-		state(c, now)
-	}
-	server.ConnContext = func(ctx context.Context, c net.Conn) context.Context { return s.connContext(connContext(ctx, c), c) }
-}
-
-// connContext is the ConnContext of [http.Server].
-func (s *Server) connContext(ctx context.Context, c net.Conn) context.Context {
-	if s.health.draining.Load() {
-		ctx = context.WithValue(ctx, lateKey{}, true)
-	}
-	return s.unread.connContext(ctx, c)
-}
 
 // announceDrain tells the client of r, while draining, to open its next connection elsewhere. net/http
 // sends the header as a GOAWAY if the connection is HTTP/2.
@@ -38,7 +16,8 @@ func (s *Server) connContext(ctx context.Context, c net.Conn) context.Context {
 // dropped a second time, and fail. So a connection of HTTP/2 that was accepted while draining gets its GOAWAY
 // from shutdown, after the listener has closed.
 func (s *Server) announceDrain(w http.ResponseWriter, r *http.Request) {
-	if !s.health.draining.Load() || r.ProtoMajor == 2 && r.Context().Value(lateKey{}) != nil {
+	c := connectionOf(r)
+	if !s.health.draining.Load() || r.ProtoMajor == 2 && c != nil && c.late {
 		return
 	}
 	w.Header().Set("Connection", "close")
@@ -55,10 +34,10 @@ func waitOr(done <-chan struct{}, failed <-chan error) error {
 
 // shutdown waits for the requests in flight. It returns an error that names the requests that are
 // cut off. The caller closes the connections of these requests.
-func (s *Server) shutdown(server *http.Server) error {
+func (s *Server) shutdown(server *http.Server, conns *connections) error {
 	ctx, cancel := context.WithTimeout(context.Background(), shutdownTimeout)
 	defer cancel()
-	s.unread.end()
+	conns.awaitFirst()
 	if err := server.Shutdown(ctx); err == nil {
 		return nil
 	}

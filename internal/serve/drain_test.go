@@ -36,6 +36,32 @@ func (s *service) startInBubble(t *testing.T) *drained {
 	return d
 }
 
+// end has the server drain, and waits for it.
+func (d *drained) end(t *testing.T) {
+	t.Helper()
+	d.drain()
+	d.wait(t)
+}
+
+// wait waits for the end of the server, which must be without an error.
+func (d *drained) wait(t *testing.T) {
+	t.Helper()
+	if err := <-d.ended; err != nil {
+		t.Errorf("Run: %v", err)
+	}
+}
+
+// connect opens a connection, which ends with the test.
+func (d *drained) connect(t *testing.T) net.Conn {
+	t.Helper()
+	conn, err := d.lis.Dial()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	return conn
+}
+
 func (d *drained) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	return d.lis.DialContext(ctx)
 }
@@ -72,9 +98,7 @@ func TestWhileLingeringRequestsAreServedAndToldToClose(t *testing.T) {
 		if res.StatusCode != 200 || body != "hi" || !res.Close {
 			t.Errorf("while lingering: %d %q, told to close: %t", res.StatusCode, body, res.Close)
 		}
-		if err := <-d.ended; err != nil {
-			t.Errorf("Run: %v", err)
-		}
+		d.wait(t)
 		if _, err := d.client().Get("http://test/hello"); err == nil {
 			t.Error("a connection was accepted after the drain")
 		}
@@ -88,23 +112,11 @@ func TestAnAcceptedConnectionIsServedInTheDrain(t *testing.T) {
 		s := newService(io.Discard)
 		s.rest.Get("/hello", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "hi") })
 		d := s.startInBubble(t)
-		silent, err := d.lis.Dial()
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer silent.Close()
+		d.connect(t) // silent
 		d.drain()
 		time.Sleep(1900 * time.Millisecond) // fake time: still within the 2 s
-		late, err := d.lis.Dial()
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer late.Close()
-		conn, err := d.lis.Dial()
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer conn.Close()
+		d.connect(t)                        // late, and silent
+		conn := d.connect(t)
 		time.Sleep(500 * time.Millisecond)
 		if _, err := d.lis.Dial(); err == nil {
 			t.Error("the listener is still open")
@@ -121,9 +133,7 @@ func TestAnAcceptedConnectionIsServedInTheDrain(t *testing.T) {
 			t.Errorf("%d %q (%v)", answer.StatusCode, body, err)
 		}
 		drained := time.Now()
-		if err := <-d.ended; err != nil {
-			t.Errorf("Run: %v", err)
-		}
+		d.wait(t)
 		if took := time.Since(drained); took > time.Second {
 			t.Errorf("the silent connection holds up the drain for %s", took)
 		}
@@ -146,9 +156,7 @@ func TestARequestInFlightSurvivesTheDrain(t *testing.T) {
 		if res, body := get(t, d.client(), "http://test/slow"); res.StatusCode != 200 || body != "done" {
 			t.Errorf("the request in flight: %d %q", res.StatusCode, body)
 		}
-		if err := <-d.ended; err != nil {
-			t.Errorf("Run: %v", err)
-		}
+		d.wait(t)
 	})
 }
 
@@ -168,9 +176,7 @@ func TestACallInFlightSurvivesTheDrain(t *testing.T) {
 		if got, err := say(t.Context(), d.grpcClient(t), "done"); err != nil || got != "done" {
 			t.Errorf("the call in flight: %q, %v", got, err)
 		}
-		if err := <-d.ended; err != nil {
-			t.Errorf("Run: %v", err)
-		}
+		d.wait(t)
 	})
 }
 
@@ -217,9 +223,7 @@ func TestADrainEndsHealthWatches(t *testing.T) {
 			d.drain()
 		}
 		drainedAt := time.Now()
-		if err := <-d.ended; err != nil {
-			t.Errorf("Run: %v", err)
-		}
+		d.wait(t)
 		if took := time.Since(drainedAt); took > 4*time.Second {
 			t.Errorf("Run ended after %s: the watch held it up to the limit", took)
 		}
@@ -237,11 +241,7 @@ func TestHTTP2ClientsGetAGoAway(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				d := newService(io.Discard).startInBubble(t)
-				conn, err := d.lis.Dial()
-				if err != nil {
-					t.Fatal(err)
-				}
-				defer conn.Close()
+				conn := d.connect(t)
 				framer := handshake(t, conn)
 				synctest.Wait() // the connection is accepted
 				d.drain()
@@ -252,9 +252,7 @@ func TestHTTP2ClientsGetAGoAway(t *testing.T) {
 					t.Errorf("answered: %t; GOAWAY at %s for streams after %d, want it before %s",
 						got.answered, got.goAway, got.lastStream, shutdown)
 				}
-				if err := <-d.ended; err != nil {
-					t.Errorf("Run: %v", err)
-				}
+				d.wait(t)
 			})
 		})
 	}
@@ -269,20 +267,14 @@ func TestLateHTTP2ConnectionsServeOnInTheDrain(t *testing.T) {
 		d.drain()
 		synctest.Wait()
 		shutdown := time.Now().Add(2 * time.Second)
-		conn, err := d.lis.Dial()
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer conn.Close()
+		conn := d.connect(t)
 		framer := handshake(t, conn)
 		request(t, framer, []hpack.HeaderField{{Name: ":method", Value: "GET"}, {Name: ":path", Value: "/healthz"}})
 		if got := readToEnd(t, framer); !got.answered || got.lastStream != 1 || got.goAway.Before(shutdown) {
 			t.Errorf("answered: %t; GOAWAY at %s for streams after %d, want it no sooner than %s",
 				got.answered, got.goAway, got.lastStream, shutdown)
 		}
-		if err := <-d.ended; err != nil {
-			t.Errorf("Run: %v", err)
-		}
+		d.wait(t)
 	})
 }
 

@@ -200,6 +200,7 @@ func (h *Health) loopStates() map[string]loopState {
 func (s *Server) adminServer() *http.Server {
 	router := newRouter(s.log)
 	s.health.mount(router)
+	var handler http.Handler = router
 	// fork: leave out
 	if s.health.Page != nil {
 		// The page bypasses the router, because the router limits how long a request takes and
@@ -207,10 +208,11 @@ func (s *Server) adminServer() *http.Server {
 		mux := http.NewServeMux()
 		mux.Handle("/live/", http.StripPrefix("/live", s.health.Page))
 		mux.Handle("/", router)
-		return s.httpServer(mux)
+		handler = mux
 	}
 	// fork: go on
-	return s.httpServer(router)
+	server, _ := s.httpServer(handler)
+	return server
 }
 
 // serveAdmin serves until ctx ends. It then returns and leaves the server running, so that a

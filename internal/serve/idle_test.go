@@ -24,11 +24,7 @@ type rawHTTP struct {
 
 func (d *drained) raw(t *testing.T, text string) *rawHTTP {
 	t.Helper()
-	conn, err := d.lis.Dial()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { conn.Close() })
+	conn := d.connect(t)
 	c := &rawHTTP{conn, bufio.NewReader(conn)}
 	c.send(t, text)
 	return c
@@ -121,10 +117,7 @@ func TestIdleConnectionsAreBounded(t *testing.T) {
 				if further.status(t) != 200 || busy.status(t) != 200 {
 					t.Error("a request next to them failed")
 				}
-				d.drain()
-				if err := <-d.ended; err != nil {
-					t.Errorf("Run: %v", err)
-				}
+				d.end(t)
 			})
 		})
 	}
@@ -165,10 +158,7 @@ func TestSilentConnectionsTakeNoneOfACaller(t *testing.T) {
 				if answered, _ := theirs.read(t, 1); answered != 1 {
 					t.Error("a request over HTTP/2 after them failed")
 				}
-				d.drain()
-				if err := <-d.ended; err != nil {
-					t.Errorf("Run: %v", err)
-				}
+				d.end(t)
 			})
 		})
 	}
@@ -217,10 +207,7 @@ func TestTheRestOfABodyIsBounded(t *testing.T) {
 						t.Errorf("the next request: %d", got)
 					}
 				}
-				d.drain()
-				if err := <-d.ended; err != nil {
-					t.Errorf("Run: %v", err)
-				}
+				d.end(t)
 			})
 		})
 	}
@@ -251,9 +238,6 @@ func TestALongAnswerDoesNotWaitForABody(t *testing.T) {
 			t.Errorf("the probe has the status %d", got)
 		}
 		time.Sleep(2 * time.Second) // in fake time: longer than net/http waits before it closes
-		d.drain()
-		if err := <-d.ended; err != nil {
-			t.Errorf("Run: %v", err)
-		}
+		d.end(t)
 	})
 }

@@ -117,10 +117,7 @@ func TestLinesAboutFaultsOfClientsAreFew(t *testing.T) {
 			do(s, http.MethodGet, "/fine", nil)
 			_ = conn.Invoke(t.Context(), "/test.Echo/None", &emptypb.Empty{}, &emptypb.Empty{})
 		}
-		d.drain()
-		if err := <-d.ended; err != nil {
-			t.Errorf("Run: %v", err)
-		}
+		d.end(t)
 		counts := map[string]int{}
 		for line := range strings.Lines(logs.String()) {
 			l := decode(t, line)
@@ -172,10 +169,7 @@ func TestDeadlinesOfCallersLeaveFewLines(t *testing.T) {
 				})
 			}
 			calls.Wait()
-			d.drain()
-			if err := <-d.ended; err != nil {
-				t.Errorf("Run: %v", err)
-			}
+			d.end(t)
 			counts := map[string]int{}
 			for line := range strings.Lines(logs.String()) {
 				l := decode(t, line)
@@ -216,10 +210,7 @@ func TestAnIssuerThatIsAwayLeavesFewLines(t *testing.T) {
 			})
 		}
 		flood.Wait()
-		d.drain()
-		if err := <-d.ended; err != nil {
-			t.Errorf("Run: %v", err)
-		}
+		d.end(t)
 		lines := map[string]int{}
 		for line := range strings.Lines(logs.String()) {
 			lines[decode(t, line)["level"].(string)]++

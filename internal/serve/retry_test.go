@@ -40,10 +40,7 @@ func TestPoliciesOfRetriesApply(t *testing.T) {
 		if took := time.Since(began); err != nil || got != "again" || calls.Load() != 3 || took != 3*time.Second {
 			t.Errorf("%q, %v after %d calls in %s", got, err, calls.Load(), took)
 		}
-		d.drain()
-		if err := <-d.ended; err != nil {
-			t.Errorf("Run: %v", err)
-		}
+		d.end(t)
 	})
 }
 
@@ -64,10 +61,7 @@ func TestNoRetryIsWaitedForInVain(t *testing.T) {
 		if took := time.Since(began); problem.ReasonOf(err) != "LOCKED" || took != 0 {
 			t.Errorf("%v after %s, want LOCKED at once", err, took)
 		}
-		d.drain()
-		if err := <-d.ended; err != nil {
-			t.Errorf("Run: %v", err)
-		}
+		d.end(t)
 	})
 }
 

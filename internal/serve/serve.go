@@ -123,7 +123,6 @@ type Server struct {
 	grpc     *GRPC
 	health   *Health
 	inFlight inFlight
-	unread   *unread
 
 	// Linger is how long a draining server goes on accepting connections. Zero means 2 s.
 	Linger time.Duration
@@ -131,7 +130,7 @@ type Server struct {
 
 // New puts the two transports behind one port. All parameters are required.
 func New(log *slog.Logger, rest *chi.Mux, grpc *GRPC, health *Health) *Server {
-	return &Server{log: log, rest: rest, grpc: grpc, health: health, unread: newUnread()}
+	return &Server{log: log, rest: rest, grpc: grpc, health: health}
 }
 
 // Run serves on lis, and closes lis. At the same time it runs the loops. When ctx is cancelled, Run
@@ -168,8 +167,7 @@ func (s *Server) Run(ctx context.Context, lis net.Listener, loops ...func(contex
 func (s *Server) serve(ctx context.Context, lis net.Listener) error {
 	ending, end := context.WithCancel(context.WithoutCancel(ctx))
 	defer end()
-	server := s.httpServer(s.handler(ending))
-	s.watch(server)
+	server, conns := s.httpServer(s.handler(ending))
 	defer func() { _ = server.Close() }()
 	served, accepted := make(chan error, 1), make(chan struct{})
 	go func() {
@@ -193,10 +191,10 @@ func (s *Server) serve(ctx context.Context, lis net.Listener) error {
 		return fmt.Errorf("stop listening on %s: %w", lis.Addr(), err)
 	}
 	_ = server.Serve(queued) // its error says that there are no more
-	return s.shutdown(server)
+	return s.shutdown(server, conns)
 }
 
-func (s *Server) httpServer(handler http.Handler) *http.Server {
+func (s *Server) httpServer(handler http.Handler) (*http.Server, *connections) {
 	var protocols http.Protocols
 	protocols.SetHTTP1(true)
 	protocols.SetUnencryptedHTTP2(true)
@@ -210,8 +208,9 @@ func (s *Server) httpServer(handler http.Handler) *http.Server {
 		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: maxStreams, MaxReadFrameSize: maxFrameBytes},
 		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelWarn),
 	}
-	newIdle().bound(server)
-	return server
+	conns := newConnections(&s.health.draining)
+	conns.of(server)
+	return server, conns
 }
 
 // handler passes each request to gRPC or REST by its content type. ending is cancelled when
@@ -221,7 +220,6 @@ func (s *Server) handler(ending context.Context) http.Handler {
 	grpc := s.grpc.handler(ending)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer s.inFlight.enter(r)()
-		s.unread.reached(r)
 		s.announceDrain(w, r)
 		if isGRPC(r) {
 			r.Header.Set("Content-Type", strings.ToLower(r.Header.Get("Content-Type"))) // grpc-go takes lower case only

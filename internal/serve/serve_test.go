@@ -17,6 +17,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"example.com/lockstep/internal/auth"
+	"example.com/lockstep/internal/porttest"
 	"example.com/lockstep/internal/serve"
 )
 
@@ -86,10 +87,7 @@ func (s *service) server() *serve.Server {
 // start runs the service on a port of its own until the test ends.
 func (s *service) start(t testing.TB) (addr string) {
 	t.Helper()
-	lis, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	lis := porttest.Listen(t)
 	server := s.server()
 	server.Linger = time.Nanosecond // these tests are not about draining
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))

@@ -21,12 +21,7 @@ type unreading struct {
 
 func (d *drained) unreading(t *testing.T) *unreading {
 	t.Helper()
-	conn, err := d.lis.Dial()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { conn.Close() })
-	return &unreading{handshake(t, conn, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0}), 1}
+	return &unreading{handshake(t, d.connect(t), http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0}), 1}
 }
 
 // preflight asks like a page of that origin whether it may call.
@@ -135,10 +130,7 @@ func TestStrangersThatDoNotReadAreBounded(t *testing.T) {
 		if lines := strings.Count(logs.String(), "requests are broken off"); lines != 1 {
 			t.Errorf("%d lines about requests that were broken off, want 1", lines)
 		}
-		d.drain()
-		if err := <-d.ended; err != nil {
-			t.Errorf("Run: %v", err)
-		}
+		d.end(t)
 	})
 }
 
@@ -169,10 +161,7 @@ func TestPreflightsAreBounded(t *testing.T) {
 			t.Error("a preflight above the bound has an answer")
 		}
 		time.Sleep(time.Minute) // in fake time: the others are given up
-		d.drain()
-		if err := <-d.ended; err != nil {
-			t.Errorf("Run: %v", err)
-		}
+		d.end(t)
 	})
 }
 
@@ -211,10 +200,7 @@ func TestOwnCallsThatAreNotReadAreBounded(t *testing.T) {
 				t.Errorf("this took %s, want no wait", took)
 			}
 			time.Sleep(time.Minute) // in fake time: the others end
-			d.drain()
-			if err := <-d.ended; err != nil {
-				t.Errorf("Run: %v", err)
-			}
+			d.end(t)
 		})
 	}
 }

@@ -3,7 +3,6 @@ package telemetry_test
 import (
 	"bytes"
 	"context"
-	"net"
 	"net/http"
 	"slices"
 	"strings"
@@ -19,6 +18,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/types/known/emptypb"
 
+	"example.com/lockstep/internal/porttest"
 	"example.com/lockstep/internal/telemetry"
 )
 
@@ -44,10 +44,7 @@ func setup(t *testing.T, env map[string]string) (shutdown func() (pushed []strin
 		methods <- method
 		return ss.SendMsg(&emptypb.Empty{})
 	}))
-	lis, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	lis := porttest.Listen(t)
 	go func() { _ = collector.Serve(lis) }()
 	t.Cleanup(collector.Stop)
 	for name, value := range env {
@@ -181,10 +178,7 @@ func TestTheLastMetricsDoNotWaitForTraces(t *testing.T) {
 		metrics <- struct{}{}
 		return ss.SendMsg(&emptypb.Empty{})
 	}))
-	lis, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	lis := porttest.Listen(t)
 	go func() { _ = collector.Serve(lis) }()
 	t.Cleanup(collector.Stop)
 	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://"+lis.Addr().String())

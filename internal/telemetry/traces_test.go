@@ -2,13 +2,13 @@ package telemetry_test
 
 import (
 	"context"
-	"net"
 	"testing"
 
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/grpc"
 
+	"example.com/lockstep/internal/porttest"
 	"example.com/lockstep/internal/telemetry"
 )
 
@@ -75,10 +75,7 @@ func TestSpansWithoutAnEndpointHaveIDs(t *testing.T) {
 // hanging is the address of a collector that answers nothing until the test ends.
 func hanging(t *testing.T) string {
 	t.Helper()
-	lis, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	lis := porttest.Listen(t)
 	collector := grpc.NewServer(grpc.UnknownServiceHandler(func(_ any, s grpc.ServerStream) error {
 		<-s.Context().Done()
 		return s.Context().Err()

@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"google.golang.org/grpc/codes"
 
+	"example.com/lockstep/internal/pgtest"
 	"example.com/lockstep/pkg/eventing"
 	"example.com/lockstep/pkg/eventing/backfill"
 	"example.com/lockstep/pkg/eventing/backoff"
@@ -62,9 +63,7 @@ func (f *fixture) fill(ctx context.Context, l *ownersList, o backfill.Options) (
 // leaseUntil changes the lease of the backfill, as time or a clock does.
 func (f *fixture) leaseUntil(t *testing.T, expression string) {
 	t.Helper()
-	if _, err := f.admin.Exec(t.Context(), `UPDATE catalog.backfills SET leased_until = `+expression); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.Exec(t, f.admin, `UPDATE catalog.backfills SET leased_until = `+expression)
 }
 
 // A backfill that was cut off continues at the page that it had in hand. One that has
@@ -103,9 +102,7 @@ func TestABackfillIsContinued(t *testing.T) {
 	}
 
 	for name, began := range map[string]string{"of last week": "now() - interval '8 days'", "of a clock that was set back": "now() + interval '1 hour'"} {
-		if _, err := f.admin.Exec(t.Context(), `UPDATE catalog.backfills SET next_id = '2', finished_at = NULL, started_at = `+began); err != nil {
-			t.Fatal(err)
-		}
+		pgtest.Exec(t, f.admin, `UPDATE catalog.backfills SET next_id = '2', finished_at = NULL, started_at = `+began)
 		l = newOwnersList()
 		s, err := f.fill(t.Context(), l, backfill.Options{})
 		if err != nil || len(l.asked) != listPages || s.StartedAt.Before(*anew.FinishedAt) || s.StartedAt.After(*s.FinishedAt) {
@@ -151,17 +148,10 @@ func TestOneBackfillAtATime(t *testing.T) {
 func TestTwoBackfillsAtOnce(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)
-	held, err := f.admin.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	held := pgtest.Begin(t, f.admin)
 	defer held.Rollback(t.Context())
-	if _, err := f.admin.Exec(t.Context(), `INSERT INTO catalog.backfills (aggregate_type) VALUES ($1)`, videoType); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := held.Exec(t.Context(), `SELECT FROM catalog.backfills FOR UPDATE`); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.Exec(t, f.admin, `INSERT INTO catalog.backfills (aggregate_type) VALUES ($1)`, videoType)
+	pgtest.Exec(t, held, `SELECT FROM catalog.backfills FOR UPDATE`)
 	lists := [2]*ownersList{newOwnersList(), newOwnersList()}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -189,9 +179,7 @@ func TestTwoBackfillsAtOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := held.Commit(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.End(t, held.Commit)
 	running.Wait()
 	lost := 0
 	if errs[0] == nil {

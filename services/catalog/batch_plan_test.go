@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"example.com/lockstep/internal/pgtest"
 	"example.com/lockstep/internal/pgtest/pairtest"
 	"example.com/lockstep/pkg/eventing/inbox"
 )
@@ -31,9 +32,7 @@ func batchesReadFewPages[S any](t *testing.T, s store[S], fill string) {
 	pg := pairtest.New(t)
 	s.pool, s.admin = pg.Pool(t, pg.CatalogURL+"&pool_max_conns=1"), pg.Pool(t, pg.Admin)
 	// To read all of the table costs least, statistics say.
-	if _, err := s.admin.Exec(t.Context(), `VACUUM (ANALYZE) catalog.`+s.table); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.Exec(t, s.admin, `VACUUM (ANALYZE) catalog.`+s.table)
 	version := int64(0)
 	batch := func() {
 		t.Helper()
@@ -44,9 +43,7 @@ func batchesReadFewPages[S any](t *testing.T, s store[S], fill string) {
 	}
 	batch()
 	batch()
-	if _, err := s.admin.Exec(t.Context(), fill); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.Exec(t, s.admin, fill)
 	before := pagesOf(t, s.pool, s.table)
 	const times = 20
 	for range times {
@@ -82,9 +79,7 @@ func (s store[S]) apply(ctx context.Context, steps ...inbox.Step[S]) error {
 // pagesOf counts the pages of a table and its indexes that have been read.
 func pagesOf(t *testing.T, db *pgxpool.Pool, table string) (n int) {
 	t.Helper()
-	if _, err := db.Exec(t.Context(), `SELECT pg_stat_force_next_flush()`); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.Exec(t, db, `SELECT pg_stat_force_next_flush()`)
 	err := db.QueryRow(t.Context(), `
 		SELECT coalesce(heap_blks_read, 0) + coalesce(heap_blks_hit, 0) + coalesce(idx_blks_read, 0) + coalesce(idx_blks_hit, 0)
 		  FROM pg_statio_user_tables WHERE relname = $1`, table).Scan(&n)

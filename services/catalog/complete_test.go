@@ -18,6 +18,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/testing/protocmp"
 
+	"example.com/lockstep/internal/pgtest"
 	"example.com/lockstep/pkg/eventing"
 	"example.com/lockstep/pkg/eventing/inbox"
 	eventsv1 "example.com/lockstep/proto/video/events/v1"
@@ -118,9 +119,7 @@ func TestANewBuildCompletesRows(t *testing.T) {
 		v.LastEventId = eventID(id.String(), 2).String()
 		f.peer.has(v)
 	}
-	if _, err := f.admin.Exec(t.Context(), `UPDATE catalog.video_projection SET revision = revision - 1 WHERE video_id = $1`, old); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.Exec(t, f.admin, `UPDATE catalog.video_projection SET revision = revision - 1 WHERE video_id = $1`, old)
 	ids, err := videos{db: f.pool}.Incomplete(t.Context(), "", 10)
 	if diff := cmp.Diff([]string{old.String()}, ids); err != nil || diff != "" {
 		t.Errorf("%v, incomplete rows of an older build (-want +got):\n%s", err, diff)
@@ -165,17 +164,10 @@ func TestALockedRowHoldsUpNoCompletion(t *testing.T) {
 		v.LastEventId = eventID(id.String(), 2).String()
 		f.peer.has(v)
 	}
-	if _, err := f.admin.Exec(t.Context(), `UPDATE catalog.video_projection SET revision = revision - 1`); err != nil {
-		t.Fatal(err)
-	}
-	holder, err := f.admin.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	pgtest.Exec(t, f.admin, `UPDATE catalog.video_projection SET revision = revision - 1`)
+	holder := pgtest.Begin(t, f.admin)
 	defer func() { _ = holder.Rollback(context.WithoutCancel(t.Context())) }()
-	if _, err := holder.Exec(t.Context(), `SELECT FROM catalog.video_projection WHERE video_id = $1 FOR UPDATE`, locked); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.Exec(t, holder, `SELECT FROM catalog.video_projection WHERE video_id = $1 FOR UPDATE`, locked)
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- f.projector.videos.Complete(ctx, func() {}) }()

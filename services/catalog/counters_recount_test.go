@@ -49,9 +49,7 @@ func TestCountsInParts(t *testing.T) {
 		`DELETE FROM catalog.video_counters WHERE video_id = $1::text::uuid`,
 		`INSERT INTO catalog.video_counters VALUES ($1::text::uuid, 'UPDATE', 0, 5, 0)`,
 	} {
-		if _, err := f.admin.Exec(t.Context(), damage, wrong[i]); err != nil {
-			t.Fatal(err)
-		}
+		pgtest.Exec(t, f.admin, damage, wrong[i])
 	}
 	c := counters{f.pool}
 	var parts, found []string
@@ -78,12 +76,9 @@ func TestCountsInParts(t *testing.T) {
 	if err != nil || len(left) != 1 || left[0].ID != ids[5] || left[0].Kind != reconcile.Counter {
 		t.Errorf("left are %v, %v", left, err)
 	}
-	var record string
-	if err := f.admin.QueryRow(t.Context(), `
+	record := pgtest.Value[string](t, f.admin, `
 		SELECT string_agg(concat_ws(' ', aggregate_type, aggregate_id, record->'added'->>'likes', record->'added'->>'watched_seconds'), ', ' ORDER BY aggregate_id)
-		  FROM catalog.operator_actions WHERE action = 'reconcile'`).Scan(&record); err != nil {
-		t.Fatal(err)
-	}
+		  FROM catalog.operator_actions WHERE action = 'reconcile'`)
 	if want := fmt.Sprintf("video_counters %s -1 0, video_counters %s 10 20", ids[1], ids[4]); record != want {
 		t.Errorf("the audit table has %q, want %q", record, want)
 	}
@@ -120,13 +115,11 @@ func TestAnUncountedVideo(t *testing.T) {
 func TestPlanOfACount(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)
-	if _, err := f.admin.Exec(t.Context(), `
+	pgtest.Exec(t, f.admin, `
 		INSERT INTO catalog.video_user_engagements_projection (user_id, video_id, liked, version, updated_at)
 		SELECT gen_random_uuid(), (lpad(to_hex(1 + n / 1000), 8, '0') || '-0000-7000-8000-000000000000')::uuid, true, 1, now()
 		  FROM generate_series(0, 39999) AS n;
-		ANALYZE catalog.video_user_engagements_projection; ANALYZE catalog.video_counters`); err != nil {
-		t.Fatal(err)
-	}
+		ANALYZE catalog.video_user_engagements_projection; ANALYZE catalog.video_counters`)
 	in := reconcile.Range{From: videosInOrder(20)[19], Until: uuid.Max.String()}
 	part, err := counters{f.pool}.Count(t.Context(), in)
 	if err != nil || part.Rows != 4 {

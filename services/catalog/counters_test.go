@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"example.com/lockstep/internal/pgtest"
 	"example.com/lockstep/pkg/eventing"
 	"example.com/lockstep/pkg/eventing/consistency"
 	"example.com/lockstep/pkg/eventing/inbox"
@@ -59,10 +60,7 @@ func (f *fixture) wantCounted(t testing.TB, videos ...uuid.UUID) {
 
 func (f *fixture) drifting(t testing.TB) (n int) {
 	t.Helper()
-	if err := f.pool.QueryRow(t.Context(), `SELECT count(*) FROM video_counter_drift`).Scan(&n); err != nil {
-		t.Fatal(err)
-	}
-	return n
+	return pgtest.Value[int](t, f.pool, `SELECT count(*) FROM video_counter_drift`)
 }
 
 // applyBatch applies events as a consumer does: in one transaction, by aggregate and
@@ -188,15 +186,10 @@ func TestCountersDoNotDeadlock(t *testing.T) {
 		f.must(t, inbox.Applied, l.put(1), l.put(2))
 	}
 	// Each batch gets as far as its second video's counters.
-	other, err := f.admin.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	other := pgtest.Begin(t, f.admin)
 	defer other.Rollback(context.WithoutCancel(t.Context()))
 	const hold = `SELECT FROM catalog.video_counters WHERE video_id IN ($1, $2) FOR UPDATE`
-	if _, err := other.Exec(t.Context(), hold, ids[1], ids[3]); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.Exec(t, other, hold, ids[1], ids[3])
 	var both sync.WaitGroup
 	for _, batch := range [][]inbox.Change{
 		changesOf(t, old[0].put(3), old[1].put(3), added[2].put(1)),
@@ -242,9 +235,7 @@ func TestCountersOfOtherWriters(t *testing.T) {
 		{`UPDATE catalog.video_user_engagements_projection SET watched_seconds = 4`, Counters{BookmarkCount: 2, TotalWatchedSeconds: 8}},
 		{`DELETE FROM catalog.video_user_engagements_projection`, Counters{}},
 	} {
-		if _, err := f.admin.Exec(t.Context(), strings.ReplaceAll(step.sql, "{video}", l.video.String())); err != nil {
-			t.Fatal(err)
-		}
+		pgtest.Exec(t, f.admin, strings.ReplaceAll(step.sql, "{video}", l.video.String()))
 		got, err := readCounters(t.Context(), f.pool, tenant.All(), l.video)
 		if diff := cmp.Diff(step.want, got); err != nil || diff != "" || f.drifting(t) != 0 {
 			t.Fatalf("step %d: %v, %d videos drift (-want +got):\n%s", i, err, f.drifting(t), diff)
@@ -267,10 +258,7 @@ func TestRecount(t *testing.T) {
 	if err = errors.Join(err, err2); err != nil || f.drifting(t) != 2 {
 		t.Fatalf("%v; %d videos drift, want 2", err, f.drifting(t))
 	}
-	tx, err := f.admin.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	tx := pgtest.Begin(t, f.admin)
 	defer tx.Rollback(t.Context())
 	var wrong int
 	if err := tx.QueryRow(t.Context(), `SELECT catalog.recount_videos()`).Scan(&wrong); err != nil || wrong != 2 {
@@ -279,9 +267,7 @@ func TestRecount(t *testing.T) {
 	for _, l := range likes { // with the recount's rows locked
 		f.must(t, inbox.Applied, l.put(2), like{uuid.New(), l.video}.put(1))
 	}
-	if err := tx.Commit(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.End(t, tx.Commit)
 	f.wantCounted(t, ids...)
 	if err := f.admin.QueryRow(t.Context(), `SELECT catalog.recount_videos()`).Scan(&wrong); err != nil || wrong != 0 {
 		t.Errorf("recounted %d videos once more (%v), want none", wrong, err)
@@ -337,15 +323,11 @@ func TestCountersAreShown(t *testing.T) {
 		wantMessage(what, list.GetVideos()[0], nil)
 	}
 
-	if _, err := f.admin.Exec(t.Context(), `REVOKE SELECT ON catalog.video_counters FROM catalog_service, catalog_api`); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.Exec(t, f.admin, `REVOKE SELECT ON catalog.video_counters FROM catalog_service, catalog_api`)
 	if _, err = client.GetVideo(t.Context(), request); status.Code(err) != codes.Internal {
 		t.Errorf("without the counters: %v", err)
 	}
-	if _, err := f.admin.Exec(t.Context(), `GRANT SELECT ON catalog.video_counters TO catalog_service, catalog_api`); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.Exec(t, f.admin, `GRANT SELECT ON catalog.video_counters TO catalog_service, catalog_api`)
 	f.must(t, inbox.Applied, deletedEvent(l.video, 2))
 	if gone := call(t, conn.Target(), path); gone.status != 410 || gone.body["like_count"] != nil {
 		t.Errorf("deleted: %d %v", gone.status, gone.body)

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"google.golang.org/protobuf/proto"
 
+	"example.com/lockstep/internal/pgtest"
 	"example.com/lockstep/pkg/eventing"
 	"example.com/lockstep/pkg/eventing/inbox"
 	eventsv1 "example.com/lockstep/proto/video/events/v1"
@@ -156,13 +157,9 @@ func TestRowsAndEventsWithoutEventIDs(t *testing.T) {
 	f, id := setUp(t), newVideoID()
 	f.must(t, inbox.Applied, createdEvent(id, 1, "first"), titled(id, 2, "second"))
 	// A release without the column has applied the third.
-	if _, err := f.pool.Exec(t.Context(), `UPDATE video_projection SET version = 3, updated_at = $2 WHERE video_id = $1`, id, at(3)); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.Exec(t, f.pool, `UPDATE video_projection SET version = 3, updated_at = $2 WHERE video_id = $1`, id, at(3))
 	f.must(t, inbox.Applied, withPrevious(titled(id, 4, "fourth")))
-	if _, err := f.pool.Exec(t.Context(), `UPDATE video_projection SET last_event_id = NULL, version = 2, updated_at = $2 WHERE video_id = $1`, id, at(2)); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.Exec(t, f.pool, `UPDATE video_projection SET last_event_id = NULL, version = 2, updated_at = $2 WHERE video_id = $1`, id, at(2))
 	// Where an id is unknown, the times decide.
 	f.must(t, inbox.Diverged, patchedEvent(id, 2))
 	same := patchedEvent(id, 2)

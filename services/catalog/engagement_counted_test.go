@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"example.com/lockstep/internal/auth"
+	"example.com/lockstep/internal/pgtest"
 	"example.com/lockstep/internal/problem"
 	"example.com/lockstep/pkg/eventing"
 	"example.com/lockstep/pkg/eventing/consistency"
@@ -213,9 +214,7 @@ func TestTheOwnersVideoWithAnEngagement(t *testing.T) {
 func TestACountedEngagementThatIsRefused(t *testing.T) {
 	t.Parallel()
 	f, l := engaged(t)
-	if _, err := f.admin.Exec(t.Context(), `ALTER TABLE catalog.video_user_engagements_projection ADD CONSTRAINT fork CHECK (version < 2)`); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.Exec(t, f.admin, `ALTER TABLE catalog.video_user_engagements_projection ADD CONSTRAINT fork CHECK (version < 2)`)
 	f.peer.hasLike(l.owners(2))
 	_, err := f.service.Get(t.Context(), everyone, l.video, requirementOn(t, consistency.Request{Token: l.token(2)}))
 	wantProblem(t, err, problem.CodeUnavailable, "NOT_FRESH_ENOUGH")

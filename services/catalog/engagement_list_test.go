@@ -285,15 +285,11 @@ func TestHostileEngagementLists(t *testing.T) {
 func TestAPageOfEngagementsNeedsNoStatistics(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)
-	if _, err := f.admin.Exec(t.Context(), `ALTER TABLE catalog.video_user_engagements_projection SET (autovacuum_enabled = off)`); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := f.admin.Exec(t.Context(), `
+	pgtest.Exec(t, f.admin, `ALTER TABLE catalog.video_user_engagements_projection SET (autovacuum_enabled = off)`)
+	pgtest.Exec(t, f.admin, `
 		INSERT INTO catalog.video_user_engagements_projection (user_id, video_id, version, created_at, updated_at)
 		SELECT $1::uuid, (lpad(to_hex(n), 8, '0') || '-0000-7000-8000-000000000000')::uuid, 1, now(), now()
-		  FROM generate_series(1, 30000) n ORDER BY md5(n::text)`, uploader); err != nil {
-		t.Fatal(err)
-	}
+		  FROM generate_series(1, 30000) n ORDER BY md5(n::text)`, uploader)
 	var last pgtest.Statement
 	found, _, err := listEngagements(t.Context(), last.Of(t, f.pool), scopeOf(everyone), uploader, uuid.Max, 50, nil)
 	if err != nil || len(found) != 50 {

@@ -6,8 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgxpool"
-
+	"example.com/lockstep/internal/pgtest"
 	"example.com/lockstep/pkg/eventing"
 	"example.com/lockstep/pkg/eventing/inbox"
 	"example.com/lockstep/pkg/eventing/txn"
@@ -21,23 +20,14 @@ func TestRepairsOfEngagementsLeaveAConnection(t *testing.T) {
 	f.must(t, inbox.Applied, createdEvent(id, 1, "first"), l.put(1))
 	f.peer.has(ownersVideo(id, 3, "third"))
 	f.peer.hasLike(l.owners(3))
-	fix, err := f.admin.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	fix := pgtest.Begin(t, f.admin)
 	defer func() { _ = fix.Rollback(context.WithoutCancel(t.Context())) }()
 	for _, table := range []string{videoTable, engagementTable} {
-		if _, err := fix.Exec(t.Context(), `SELECT FROM catalog.`+table+` FOR UPDATE`); err != nil {
-			t.Fatal(err)
-		}
+		pgtest.Exec(t, fix, `SELECT FROM catalog.`+table+` FOR UPDATE`)
 	}
 	cfg := f.pool.Config()
 	cfg.MaxConns = 2
-	pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(pool.Close)
+	pool := pgtest.Open(t, cfg)
 	repairer := NewProjector(pool, f.owner, f.waiters, quiet()).Handler()
 	results := make(chan error, 2)
 	for _, e := range []eventing.Event{titled(id, 3, "third"), l.put(3)} {

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"example.com/lockstep/internal/auth"
+	"example.com/lockstep/internal/pgtest"
 	"example.com/lockstep/internal/problem"
 	"example.com/lockstep/pkg/eventing"
 	"example.com/lockstep/pkg/eventing/consistency"
@@ -164,8 +165,5 @@ func TestRepairWaitsForAnOwnerWithoutAYoungEngagement(t *testing.T) {
 
 func (f *fixture) countRows(t *testing.T, sql string, args ...any) (n int) {
 	t.Helper()
-	if err := f.pool.QueryRow(t.Context(), sql, args...).Scan(&n); err != nil {
-		t.Fatal(err)
-	}
-	return n
+	return pgtest.Value[int](t, f.pool, sql, args...)
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"example.com/lockstep/internal/pgtest"
 	"example.com/lockstep/pkg/eventing/bounded"
 	"example.com/lockstep/pkg/eventing/rebuild"
 )
@@ -30,9 +31,7 @@ func TestErasureInALargeCopy(t *testing.T) {
 		`INSERT INTO catalog.video_projection (video_id, title, description, duration_seconds, version, updated_at, deleted_at)
 			SELECT video_id, '', '', 0, 2, now(), now() FROM catalog.video_projection_shadow`,
 	} {
-		if _, err := f.admin.Exec(t.Context(), sql); err != nil {
-			t.Fatalf("%s: %v", sql, err)
-		}
+		pgtest.Exec(t, f.admin, sql)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()

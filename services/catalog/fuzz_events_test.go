@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"google.golang.org/protobuf/proto"
 
+	"example.com/lockstep/internal/pgtest"
 	"example.com/lockstep/pkg/eventing"
 	"example.com/lockstep/pkg/eventing/inbox"
 	eventsv1 "example.com/lockstep/proto/video/events/v1"
@@ -39,10 +40,7 @@ func FuzzEvents(f *testing.F) {
 		if err != nil {
 			return
 		}
-		tx, err := fix.pool.Begin(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		tx := pgtest.Begin(t, fix.pool)
 		defer func() { _ = tx.Rollback(t.Context()) }()
 		for range 2 {
 			if _, err = inbox.ApplyOne(t.Context(), tx, fix.projector.Handler(), e); err != nil {

@@ -4,9 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"net"
-	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -21,7 +18,9 @@ import (
 
 	"example.com/lockstep/internal/auth"
 	"example.com/lockstep/internal/connect"
+	"example.com/lockstep/internal/pgtest"
 	"example.com/lockstep/internal/pgtest/pairtest"
+	"example.com/lockstep/internal/porttest"
 	"example.com/lockstep/internal/serve"
 	"example.com/lockstep/pkg/eventing"
 	"example.com/lockstep/pkg/eventing/consistency"
@@ -39,37 +38,11 @@ func openGuard() *serve.Guard { return serve.NewGuard(access, auth.Open(), serve
 
 func TestMain(m *testing.M) { pairtest.Main(m) }
 
-// looks counts the reads of the projection by users that have ended.
-type looks struct{ n atomic.Int64 }
-
-func (l *looks) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
-	return ctx
-}
-
-func (l *looks) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
-
-// scoped is the key of the context of a batch that reads for a user.
-type scoped struct{}
-
-func (l *looks) TraceBatchStart(ctx context.Context, _ *pgx.Conn, b pgx.TraceBatchStartData) context.Context {
-	return context.WithValue(ctx, scoped{}, slices.ContainsFunc(b.Batch.QueuedQueries, func(q *pgx.QueuedQuery) bool {
-		return strings.Contains(q.SQL, "eventing.tenant")
-	}))
-}
-
-func (l *looks) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) {}
-
-func (l *looks) TraceBatchEnd(ctx context.Context, _ *pgx.Conn, _ pgx.TraceBatchEndData) {
-	if is, _ := ctx.Value(scoped{}).(bool); is {
-		l.n.Add(1)
-	}
-}
-
 // fixture is a catalog on a database of its own, with a peer as its owner.
 type fixture struct {
 	pool      *pgxpool.Pool
 	admin     *pgxpool.Pool
-	looks     *looks
+	looks     *atomic.Int64 // reads of the projection by users that have ended
 	peer      *peer
 	owner     *grpc.ClientConn
 	notifier  *notify.Notifier
@@ -94,18 +67,16 @@ func setUpWith(t testing.TB, waiters int) *fixture {
 	opened.Close()
 	f := &fixture{
 		admin: pg.Pool(t, pg.Admin),
-		looks: &looks{},
+		looks: new(atomic.Int64),
 		peer:  newPeer(),
 	}
-	cfg.ConnConfig.Tracer = f.looks
-	if f.pool, err = pgxpool.NewWithConfig(t.Context(), cfg); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(f.pool.Close)
-	lis, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	cfg.ConnConfig.Tracer = &pgtest.Tracer{After: func(trip pgtest.Trip, _ error) {
+		if trip.Contains("eventing.tenant") {
+			f.looks.Add(1)
+		}
+	}}
+	f.pool = pgtest.Open(t, cfg)
+	lis := porttest.Listen(t)
 	server := grpc.NewServer()
 	f.peer.register(server)
 	go server.Serve(lis)
@@ -172,10 +143,10 @@ func (f *fixture) must(t testing.TB, want inbox.Outcome, events ...eventing.Even
 // when both have ended. A reader misses no commit after its own first read.
 func (f *fixture) whileWaiting(t testing.TB, read, meanwhile func()) {
 	t.Helper()
-	before := f.looks.n.Load()
+	before := f.looks.Load()
 	var reader sync.WaitGroup
 	reader.Go(read)
-	eventually(t, func() bool { return f.looks.n.Load() > before })
+	eventually(t, func() bool { return f.looks.Load() > before })
 	meanwhile()
 	reader.Wait()
 }
@@ -247,9 +218,7 @@ func requirementOn(t testing.TB, q consistency.Request) consistency.Requirement 
 // refuse makes the table of videos refuse a title, as a constraint of a fork does.
 func (f *fixture) refuse(t testing.TB, title string) {
 	t.Helper()
-	if _, err := f.admin.Exec(t.Context(), `ALTER TABLE catalog.video_projection ADD CONSTRAINT fork CHECK (title <> '`+title+`')`); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.Exec(t, f.admin, `ALTER TABLE catalog.video_projection ADD CONSTRAINT fork CHECK (title <> '`+title+`')`)
 }
 
 // get is the service's Get without the results that only some tests check.

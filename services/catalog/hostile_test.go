@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"example.com/lockstep/internal/pgtest"
 	"example.com/lockstep/internal/rest"
 	"example.com/lockstep/internal/serve"
 	"example.com/lockstep/pkg/eventing/consistency"
@@ -208,10 +209,7 @@ func blamed(r reply) string {
 
 func (f *fixture) rows(t testing.TB) (n int) {
 	t.Helper()
-	if err := f.pool.QueryRow(t.Context(), `SELECT count(*) FROM video_projection`).Scan(&n); err != nil {
-		t.Fatal(err)
-	}
-	return n
+	return pgtest.Value[int](t, f.pool, `SELECT count(*) FROM video_projection`)
 }
 
 // A body has no meaning for a read, and is ignored at any length.

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"example.com/lockstep/internal/pgtest"
 	"example.com/lockstep/internal/problem"
 	"example.com/lockstep/internal/rest"
 	"example.com/lockstep/pkg/eventing/consistency"
@@ -209,11 +210,9 @@ func TestPagesOfLongVideosFitIntoAMessage(t *testing.T) {
 	f := setUp(t)
 	client := catalogv1.NewCatalogServiceClient(f.dial(t))
 	const n = rest.MaxPageSize + 1
-	if _, err := f.pool.Exec(t.Context(), `
+	pgtest.Exec(t, f.pool, `
 		INSERT INTO video_projection (video_id, uploader_id, title, description, duration_seconds, version, epoch, created_at, updated_at)
-		SELECT gen_random_uuid(), gen_random_uuid(), repeat('🎬', 500), repeat('🎬', 10000), 1, 1, 1, now(), now() FROM generate_series(1, $1)`, n); err != nil {
-		t.Fatal(err)
-	}
+		SELECT gen_random_uuid(), gen_random_uuid(), repeat('🎬', 500), repeat('🎬', 10000), 1, 1, 1, now(), now() FROM generate_series(1, $1)`, n)
 	for _, wanted := range [][]consistency.Position{nil, {position(newVideoID(), 1)}} {
 		read, _, err := listVideos(t.Context(), f.pool, Query{Caller: everyone, PageSize: rest.MaxPageSize}, uuid.Max, wanted)
 		if err != nil || len(read) > 5 {

@@ -12,6 +12,7 @@ import (
 
 	"example.com/lockstep/internal/auth"
 	"example.com/lockstep/internal/live"
+	"example.com/lockstep/internal/porttest"
 	"example.com/lockstep/internal/serve"
 )
 
@@ -20,10 +21,7 @@ import (
 func TestLivePageIsBehindTheAdminPort(t *testing.T) {
 	t.Setenv("PUBSUB_EMULATOR_HOST", "127.0.0.1:1")
 	listen := func() net.Listener {
-		lis, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
+		lis := porttest.Listen(t)
 		return lis
 	}
 	cfg := Config{

@@ -6,7 +6,6 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"example.com/lockstep/internal/pgtest"
 	"example.com/lockstep/pkg/eventing/consistency"
@@ -37,10 +36,7 @@ func TestPlansOfLists(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var trigrams bool
-	if err := db.QueryRow(t.Context(), `SELECT to_regclass('video_projection_by_title') IS NOT NULL`).Scan(&trigrams); err != nil {
-		t.Fatal(err)
-	}
+	trigrams := pgtest.Value[bool](t, db, `SELECT to_regclass('video_projection_by_title') IS NOT NULL`)
 	for name, q := range map[string]Query{
 		"the first page": {Caller: everyone}, "a search for nothing": {Caller: everyone, Title: "no such title"},
 		"a search for a rare text": {Caller: everyone, Title: "c4ca4"}, "a search for a common text": {Caller: everyone, Title: "common"},
@@ -68,13 +64,11 @@ func TestPlansOfLists(t *testing.T) {
 func TestAPageOfIncompleteVideosReadsNoMore(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)
-	if _, err := f.admin.Exec(t.Context(), `
+	pgtest.Exec(t, f.admin, `
 		INSERT INTO catalog.video_projection (video_id, uploader_id, title, version, created_at, updated_at, incomplete, revision)
 		SELECT (lpad(to_hex(n), 8, '0') || '-0000-7000-8000-000000000000')::uuid, gen_random_uuid(), 't', 1, now(), now(), true, -1
 		  FROM generate_series(1, 20000) n ORDER BY md5(n::text);
-		ANALYZE catalog.video_projection`); err != nil {
-		t.Fatal(err)
-	}
+		ANALYZE catalog.video_projection`)
 	var last pgtest.Statement
 	db := last.Of(t, f.pool)
 	found, err := videos{db: db}.Incomplete(t.Context(), "", 100)
@@ -90,15 +84,11 @@ func TestAPageOfIncompleteVideosReadsNoMore(t *testing.T) {
 func TestACountOfIncompleteVideosNeedsNoStatistics(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)
-	if _, err := f.admin.Exec(t.Context(), `ALTER TABLE catalog.video_projection SET (autovacuum_enabled = off)`); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := f.admin.Exec(t.Context(), `
+	pgtest.Exec(t, f.admin, `ALTER TABLE catalog.video_projection SET (autovacuum_enabled = off)`)
+	pgtest.Exec(t, f.admin, `
 		INSERT INTO catalog.video_projection (video_id, uploader_id, title, version, created_at, updated_at, incomplete)
 		SELECT (lpad(to_hex(n), 8, '0') || '-0000-7000-8000-000000000000')::uuid, gen_random_uuid(), 't', 1, now(), now(), n = 20000
-		  FROM generate_series(1, 20000) n`); err != nil {
-		t.Fatal(err)
-	}
+		  FROM generate_series(1, 20000) n`)
 	var last pgtest.Statement
 	db := last.Of(t, f.pool)
 	if n, err := (videos{db: db}).CountIncomplete(t.Context(), 100); err != nil || n != 1 {
@@ -116,11 +106,7 @@ func TestSearchesAreEachPlanned(t *testing.T) {
 	f := setUp(t)
 	cfg := f.pool.Config().Copy()
 	cfg.MaxConns = 1
-	db, err := pgxpool.NewWithConfig(t.Context(), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer db.Close()
+	db := pgtest.Open(t, cfg)
 	for range 20 {
 		if _, _, err := listVideos(t.Context(), db, Query{Caller: everyone, Title: "no such title", PageSize: 50}, uuid.Max, nil); err != nil {
 			t.Fatal(err)
@@ -141,14 +127,12 @@ func TestSearchesAreEachPlanned(t *testing.T) {
 func TestASearchFindsAllThatMatch(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)
-	if _, err := f.admin.Exec(t.Context(), `
+	pgtest.Exec(t, f.admin, `
 		INSERT INTO catalog.video_projection (video_id, uploader_id, title, version, created_at, updated_at)
 		SELECT (lpad(to_hex(n), 8, '0') || '-0000-7000-8000-000000000000')::uuid, '00000000-0000-7000-8000-000000000001',
 		       CASE n % 300 WHEN 0 THEN 'Rare' ELSE '' END || CASE WHEN n % 7000 < 9 THEN ' 视频' ELSE '' END || CASE WHEN n > 5500 THEN ' new' ELSE ' old' END,
 		       1, now(), now()
-		  FROM generate_series(1, 6000 + $1::int) n`, searchedFirst); err != nil {
-		t.Fatal(err)
-	}
+		  FROM generate_series(1, 6000 + $1::int) n`, searchedFirst)
 	for _, text := range []string{"rare", "RARE 视", "视频", "频", "new", "old", "no such title"} {
 		for _, uploader := range []string{"", "00000000-0000-7000-8000-000000000001"} {
 			var found []uuid.UUID
@@ -180,11 +164,9 @@ func TestASearchReachesNoPositionOfAnotherTenant(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)
 	id := uuid.Must(uuid.NewV7())
-	if _, err := f.admin.Exec(t.Context(), `
+	pgtest.Exec(t, f.admin, `
 		INSERT INTO catalog.video_projection (video_id, uploader_id, title, version, created_at, updated_at, tenant_id)
-		VALUES ($1, gen_random_uuid(), 'a title', 3, now(), now(), 'acme')`, id); err != nil {
-		t.Fatal(err)
-	}
+		VALUES ($1, gen_random_uuid(), 'a title', 3, now(), now(), 'acme')`, id)
 	wanted := []consistency.Position{{AggregateType: videoType, AggregateID: id.String(), Epoch: 1, Version: 3}}
 	for name, want := range map[string]int{"acme": 1, everyone.Tenant: 0} {
 		q := Query{Caller: everyone, Title: "title", PageSize: 50}

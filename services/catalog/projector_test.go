@@ -11,6 +11,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"example.com/lockstep/internal/pgtest"
 	"example.com/lockstep/pkg/eventing"
 	"example.com/lockstep/pkg/eventing/consistency"
 	"example.com/lockstep/pkg/eventing/inbox"
@@ -21,10 +22,7 @@ func TestAppliedAtIsTheDatabasesClockAtEachWrite(t *testing.T) {
 	f, id := setUp(t), newVideoID()
 	appliedAt := func() (at time.Time) {
 		t.Helper()
-		if err := f.pool.QueryRow(t.Context(), `SELECT applied_at FROM video_projection WHERE video_id = $1`, id).Scan(&at); err != nil {
-			t.Fatal(err)
-		}
-		return at
+		return pgtest.Value[time.Time](t, f.pool, `SELECT applied_at FROM video_projection WHERE video_id = $1`, id)
 	}
 	f.must(t, inbox.Applied, createdEvent(id, 1, "x"))
 	first := appliedAt()
@@ -63,10 +61,7 @@ func TestConcurrentFirstSightings(t *testing.T) {
 		{func(id uuid.UUID) eventing.Event { return createdEvent(id, 1, "x") }, func(id uuid.UUID) eventing.Event { return createdEvent(id, 1, "x") }, inbox.Stale, 1},
 	} {
 		id := newVideoID()
-		tx, err := f.pool.Begin(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		tx := pgtest.Begin(t, f.pool)
 		if o, err := inbox.ApplyOne(t.Context(), tx, f.projector.Handler(), tc.first(id)); err != nil || o != inbox.Applied {
 			t.Fatalf("first: %v, %v", o, err)
 		}
@@ -77,9 +72,7 @@ func TestConcurrentFirstSightings(t *testing.T) {
 			}
 		})
 		waitForLock(t, f)
-		if err := tx.Commit(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		pgtest.End(t, tx.Commit)
 		wg.Wait()
 		if v := f.row(t, id); v.Version != tc.version {
 			t.Errorf("version %d, want %d", v.Version, tc.version)

@@ -38,10 +38,7 @@ func TestADifferenceIsRepairedOnce(t *testing.T) {
 	lossy, armed := new(pgtest.Database).PoolLosingCommits(t, f.pool.Config().ConnString(), func() {})
 	entries := func() (n int) {
 		t.Helper()
-		if err := f.admin.QueryRow(t.Context(), `SELECT count(*) FROM catalog.operator_actions`).Scan(&n); err != nil {
-			t.Fatal(err)
-		}
-		return n
+		return pgtest.Value[int](t, f.admin, `SELECT count(*) FROM catalog.operator_actions`)
 	}
 	for n, tc := range []struct {
 		db    *pgxpool.Pool
@@ -51,9 +48,7 @@ func TestADifferenceIsRepairedOnce(t *testing.T) {
 		{f.pool, false, []int{1, 0}},
 		{lossy, true, []int{0, 0}},
 	} {
-		if _, err := f.admin.Exec(t.Context(), `UPDATE catalog.video_projection SET title = 'by hand'`); err != nil {
-			t.Fatal(err)
-		}
+		pgtest.Exec(t, f.admin, `UPDATE catalog.video_projection SET title = 'by hand'`)
 		videos := NewProjector(tc.db, f.owner, f.waiters, quiet()).Comparisons()[0]
 		page, err := videos.Reader.Page(t.Context(), videos.Reader.Definition(), reconcile.Range{From: videos.Reader.Start(), Until: videos.Reader.End()})
 		if err != nil {
@@ -82,9 +77,7 @@ func TestOddRows(t *testing.T) {
 		f.peer.has(ownersVideo(id, 2, "of the owner"))
 	}
 	for name, updatedAt := range map[string]string{"far": "20260-01-01", "infinite": "infinity"} {
-		if _, err := f.admin.Exec(t.Context(), `UPDATE catalog.video_projection SET updated_at = $2::text::timestamptz WHERE video_id = $1`, ids[name], updatedAt); err != nil {
-			t.Fatal(err)
-		}
+		pgtest.Exec(t, f.admin, `UPDATE catalog.video_projection SET updated_at = $2::text::timestamptz WHERE video_id = $1`, ids[name], updatedAt)
 	}
 	videos := f.projector.Comparisons()[0]
 	page, err := videos.Reader.Page(t.Context(), videos.Reader.Definition(), reconcile.Range{From: videos.Reader.Start(), Until: videos.Reader.End()})
@@ -100,10 +93,7 @@ func TestOddRows(t *testing.T) {
 			t.Errorf("%s: %+v", name, f.row(t, id))
 		}
 	}
-	var record string
-	if err := f.admin.QueryRow(t.Context(), `SELECT record::text FROM catalog.operator_actions WHERE aggregate_id = $1::text`, ids["far"].String()).Scan(&record); err != nil {
-		t.Fatal(err)
-	}
+	record := pgtest.Value[string](t, f.admin, `SELECT record::text FROM catalog.operator_actions WHERE aggregate_id = $1::text`, ids["far"].String())
 	if !strings.Contains(record, "second") || !strings.Contains(record, "20260") {
 		t.Errorf("the audit table has %s", record)
 	}
@@ -122,14 +112,9 @@ func TestALockedRowHoldsUpNoRepair(t *testing.T) {
 		f.must(t, 1, createdEvent(id, 1, "first"))
 		f.peer.has(ownersVideo(id, 2, "of the owner"))
 	}
-	holder, err := f.admin.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	holder := pgtest.Begin(t, f.admin)
 	defer func() { _ = holder.Rollback(context.WithoutCancel(t.Context())) }()
-	if _, err := holder.Exec(t.Context(), `SELECT FROM catalog.video_projection WHERE video_id = $1 FOR UPDATE`, ids[1]); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.Exec(t, holder, `SELECT FROM catalog.video_projection WHERE video_id = $1 FOR UPDATE`, ids[1])
 	videos := f.projector.Comparisons()[0]
 	page, err := videos.Reader.Page(t.Context(), videos.Reader.Definition(), reconcile.Range{From: videos.Reader.Start(), Until: videos.Reader.End()})
 	if err != nil {
@@ -139,9 +124,7 @@ func TestALockedRowHoldsUpNoRepair(t *testing.T) {
 	if want := []string{ids[0].String(), ids[2].String()}; err != nil || !slices.Equal(slices.Sorted(slices.Values(replaced)), slices.Sorted(slices.Values(want))) {
 		t.Errorf("%v are replaced, %v; want %v", replaced, err, want)
 	}
-	if _, err := holder.Exec(t.Context(), `LOCK TABLE catalog.video_projection IN EXCLUSIVE MODE`); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.Exec(t, holder, `LOCK TABLE catalog.video_projection IN EXCLUSIVE MODE`)
 	if replaced, err := videos.Repair(t.Context(), audit.Actor{By: "ada"}, differing(page.Rows)); !errors.Is(err, txn.ErrLocked) {
 		t.Errorf("with a locked table %v are replaced, %v", replaced, err)
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"io"
-	"net"
 	"net/http"
 	"strings"
 	"testing"
@@ -15,6 +14,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"example.com/lockstep/internal/auth"
+	"example.com/lockstep/internal/porttest"
 	"example.com/lockstep/internal/serve"
 	"example.com/lockstep/pkg/eventing/inbox"
 )
@@ -29,10 +29,7 @@ func (f *fixture) listen(t testing.TB) string {
 // listenFor is listen for callers that are not Everyone.
 func (f *fixture) listenFor(t testing.TB, callers *auth.Authenticator) (addr string, server *serve.Server) {
 	t.Helper()
-	lis, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	lis := porttest.Listen(t)
 	health := serve.NewHealth(quiet())
 	guard := serve.NewGuard(access, callers, serve.Options{})
 	rpc := newGRPC(f.service, quiet(), guard)

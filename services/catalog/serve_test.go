@@ -15,6 +15,7 @@ import (
 	"example.com/lockstep/internal/connect"
 	"example.com/lockstep/internal/local/broker"
 	"example.com/lockstep/internal/pgtest/pairtest"
+	"example.com/lockstep/internal/porttest"
 	"example.com/lockstep/internal/serve"
 	"example.com/lockstep/internal/topics"
 	"example.com/lockstep/pkg/eventing"
@@ -78,10 +79,7 @@ func TestServe(t *testing.T) {
 	t.Cleanup(func() { client.Close() })
 	owner := newPeer()
 	listen := func() net.Listener {
-		lis, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
+		lis := porttest.Listen(t)
 		return lis
 	}
 	ownersPort, port := listen(), listen()

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"example.com/lockstep/internal/pgtest"
 	"example.com/lockstep/internal/pgtest/pairtest"
 	"example.com/lockstep/pkg/eventing/inbox"
 )
@@ -21,26 +22,13 @@ type statements struct {
 	sql []string
 }
 
-func (s *statements) TraceQueryStart(ctx context.Context, _ *pgx.Conn, q pgx.TraceQueryStartData) context.Context {
+func (s *statements) add(_ context.Context, _ *pgx.Conn, trip pgtest.Trip) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.sql = append(s.sql, q.SQL)
-	return ctx
-}
-
-func (*statements) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
-
-func (s *statements) TraceBatchStart(ctx context.Context, _ *pgx.Conn, b pgx.TraceBatchStartData) context.Context {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, q := range b.Batch.QueuedQueries {
-		s.sql = append(s.sql, q.SQL)
+	for _, sent := range trip {
+		s.sql = append(s.sql, sent.SQL)
 	}
-	return ctx
 }
-
-func (*statements) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) {}
-func (*statements) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData)     {}
 
 // take counts the statements that have part in them, and forgets all.
 func (s *statements) take(parts ...string) (n []int) {
@@ -85,15 +73,9 @@ func (s store[S]) open(t *testing.T) store[S] {
 	t.Helper()
 	pg := pairtest.New(t)
 	s.admin, s.sent = pg.Pool(t, pg.Admin), &statements{}
-	cfg, err := pgxpool.ParseConfig(pg.CatalogURL)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cfg.ConnConfig.Tracer = s.sent
-	if s.pool, err = pgxpool.NewWithConfig(t.Context(), cfg); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(s.pool.Close)
+	cfg := pgtest.Settings(t, pg.CatalogURL)
+	cfg.ConnConfig.Tracer = &pgtest.Tracer{Before: s.sent.add}
+	s.pool = pgtest.Open(t, cfg)
 	return s
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"example.com/lockstep/internal/pgtest"
 	"example.com/lockstep/pkg/eventing/inbox"
 )
 
@@ -83,10 +84,7 @@ func TestConcurrentlyInsertedRowIsLeftAlone(t *testing.T) {
 
 func whatAppearedMeanwhile[S any](t *testing.T, s store[S]) {
 	t.Helper()
-	theirs, err := s.pool.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	theirs := pgtest.Begin(t, s.pool)
 	defer theirs.Rollback(context.WithoutCancel(t.Context()))
 	insert := func(n int) error {
 		_, err := s.Upsert(t.Context(), theirs, []inbox.Step[S]{s.fresh(n, 50)})
@@ -141,9 +139,7 @@ func aRefusedRowIsNamed[S any](t *testing.T, s store[S]) {
 	if rows := s.marks(t); len(rows) != 0 {
 		t.Errorf("%d rows of a batch that was refused", len(rows))
 	}
-	if _, err := s.admin.Exec(t.Context(), fmt.Sprintf(`REVOKE SELECT ON catalog.%s FROM catalog_service, catalog_api`, s.table)); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.Exec(t, s.admin, fmt.Sprintf(`REVOKE SELECT ON catalog.%s FROM catalog_service, catalog_api`, s.table))
 	err = pgx.BeginFunc(t.Context(), s.pool, func(tx pgx.Tx) error {
 		found, err := s.Lock(t.Context(), tx, []string{bad.ID})
 		if found != nil {

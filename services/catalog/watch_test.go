@@ -12,6 +12,7 @@ import (
 	"github.com/google/uuid"
 	"google.golang.org/grpc/codes"
 
+	"example.com/lockstep/internal/pgtest"
 	"example.com/lockstep/pkg/eventing/reconcile"
 )
 
@@ -116,9 +117,7 @@ func TestAnOpenRebuildIsToldOf(t *testing.T) {
 		{`DROP TABLE catalog.rebuild_state, catalog.video_projection_shadow`, 0, 1},
 		{`CREATE TABLE catalog.rebuild_state ()`, 1, 2},
 	} {
-		if _, err := f.admin.Exec(t.Context(), step.sql); err != nil {
-			t.Fatal(err)
-		}
+		pgtest.Exec(t, f.admin, step.sql)
 		if err := w.checkAll(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -145,9 +144,7 @@ func TestChecksWaitForABackfill(t *testing.T) {
 		{`UPDATE catalog.backfills SET started_at = now() - interval '25 hours'`, true},
 		{`UPDATE catalog.backfills SET started_at = now(), finished_at = now()`, true},
 	} {
-		if _, err := f.admin.Exec(t.Context(), step.backfill); err != nil {
-			t.Fatal(err)
-		}
+		pgtest.Exec(t, f.admin, step.backfill)
 		w, said := f.watching(0)
 		if err := w.checkAll(t.Context()); err != nil || strings.Contains(said.String(), "kind=extra") != step.checked {
 			t.Errorf("%s: %v, %q", step.backfill, err, said)
@@ -183,9 +180,7 @@ func TestACheckIsContinued(t *testing.T) {
 		t.Errorf("its own check again: %q %t", from, due)
 	}
 	for _, lease := range []string{"clock_timestamp() - interval '1 s'", "clock_timestamp() + interval '1 day'"} {
-		if _, err := f.admin.Exec(t.Context(), `UPDATE catalog.reconcile_checks SET holder = NULL, leased_until = `+lease); err != nil {
-			t.Fatal(err)
-		}
+		pgtest.Exec(t, f.admin, `UPDATE catalog.reconcile_checks SET holder = NULL, leased_until = `+lease)
 		if from, due := claim(two); !due || from != at {
 			t.Errorf("a lease until %s: %q %t", lease, from, due)
 		}
@@ -214,9 +209,7 @@ func TestACheckAfterTheClockWasSetBack(t *testing.T) {
 		"whole":   `(aggregate_type, started_at, finished_at) VALUES ('video', now() + interval '1 day', now() + interval '1 day')`,
 		"cut off": `(aggregate_type, next_id, started_at) VALUES ('video', '` + newVideoID().String() + `', now() + interval '1 day')`,
 	} {
-		if _, err := f.admin.Exec(t.Context(), `DELETE FROM catalog.reconcile_checks; INSERT INTO catalog.reconcile_checks `+row); err != nil {
-			t.Fatal(err)
-		}
+		pgtest.Exec(t, f.admin, `DELETE FROM catalog.reconcile_checks; INSERT INTO catalog.reconcile_checks `+row)
 		said.Reset()
 		from, due, err := claimCheck(t.Context(), w.db, "video", w.checks[0].Start(), w.holder, time.Hour)
 		if err != nil || !due || from == "" {
@@ -247,11 +240,9 @@ func TestABackfillOfAClockThatWasSetBack(t *testing.T) {
 		{"-1 hour", "NULL", false},
 		{"-25 hours", "NULL", true},
 	} {
-		if _, err := f.admin.Exec(t.Context(), `DELETE FROM catalog.reconcile_checks; DELETE FROM catalog.backfills;
+		pgtest.Exec(t, f.admin, `DELETE FROM catalog.reconcile_checks; DELETE FROM catalog.backfills;
 			INSERT INTO catalog.backfills (aggregate_type, started_at, leased_until)
-			VALUES ('video', now() + interval '`+tc.began+`', `+tc.lease+`)`); err != nil {
-			t.Fatal(err)
-		}
+			VALUES ('video', now() + interval '`+tc.began+`', `+tc.lease+`)`)
 		if _, due, err := claimCheck(t.Context(), w.db, "video", w.checks[0].Start(), w.holder, time.Hour); err != nil || due != tc.due {
 			t.Errorf("a backfill that began at %s, leased until %s: a check is due: %t, %v", tc.began, tc.lease, due, err)
 		}
@@ -279,9 +270,7 @@ func TestOneTypeThatCannotBeCompared(t *testing.T) {
 	if !strings.Contains(said.String(), id.String()) || w.last["video"].IsZero() {
 		t.Errorf("the other type is not checked: %s", said)
 	}
-	if _, err := f.admin.Exec(t.Context(), `UPDATE catalog.reconcile_checks SET started_at = started_at - interval '5 days' WHERE finished_at IS NULL`); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.Exec(t, f.admin, `UPDATE catalog.reconcile_checks SET started_at = started_at - interval '5 days' WHERE finished_at IS NULL`)
 	other, _ := f.watching(time.Hour)
 	other.checks = w.checks
 	if err := other.checkAll(t.Context()); err != nil || time.Since(other.last[bad.Type()]) < 5*24*time.Hour || time.Since(other.last["video"]) > time.Hour {

@@ -18,6 +18,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"example.com/lockstep/internal/auth"
+	"example.com/lockstep/internal/pgtest"
 	"example.com/lockstep/pkg/eventing/consistency"
 	engagementv1 "example.com/lockstep/proto/engagement/events/v1"
 	videov1 "example.com/lockstep/proto/video/v1"
@@ -182,15 +183,10 @@ func TestALockOfAnEngagementHoldsUpNoOtherTenant(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	tx, err := a.admin.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	tx := pgtest.Begin(t, a.admin)
 	defer func() { _ = tx.Rollback(t.Context()) }()
 	name := user.String() + ":" + v.Value.ID.String()
-	if _, err := tx.Exec(t.Context(), `SELECT pg_advisory_xact_lock(hashtextextended($1, 0))`, name); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.Exec(t, tx, `SELECT pg_advisory_xact_lock(hashtextextended($1, 0))`, name)
 	like := engagement.Engagement{UserID: user, VideoID: v.Value.ID, Liked: true}
 	if got, err := a.engagements.Put(t.Context(), like, by(theirs), nil); err != nil || got.Value.Version != 1 {
 		t.Errorf("an engagement of another tenant: %+v, %v", got.Value, err)

@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"testing"
 
+	"example.com/lockstep/internal/pgtest"
 	"example.com/lockstep/pkg/eventing/consistency"
 	"example.com/lockstep/pkg/eventing/operator/audit"
 	"example.com/lockstep/pkg/eventing/operator/backlog"
@@ -87,14 +88,9 @@ func TestAChangeOfNothingThatWaitsForAnEpoch(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
 	v := a.create()
-	tx, err := a.admin.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	tx := pgtest.Begin(t, a.admin)
 	defer func() { _ = tx.Rollback(t.Context()) }()
-	if _, err := tx.Exec(t.Context(), `UPDATE video.videos SET title = 'b', version = 2 WHERE video_id = $1`, v.ID); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.Exec(t, tx, `UPDATE video.videos SET title = 'b', version = 2 WHERE video_id = $1`, v.ID)
 	answered := make(chan Video, 1)
 	go func() {
 		r, err := a.service.Update(t.Context(), v.ID, []string{"title"}, Video{Title: "b"}, aggregate.WriteOptions{Caller: everyone}, nil)
@@ -103,7 +99,7 @@ func TestAChangeOfNothingThatWaitsForAnEpoch(t *testing.T) {
 		}
 		answered <- r.Value
 	}()
-	a.until("the change waits", func() bool {
+	pgtest.Until(a, "the change waits", func() bool {
 		var waits bool
 		err := a.admin.QueryRow(t.Context(), `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database())`).Scan(&waits)
 		return err == nil && waits
@@ -112,9 +108,7 @@ func TestAChangeOfNothingThatWaitsForAnEpoch(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := tx.Commit(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.End(t, tx.Commit)
 	if v := <-answered; v.Version != 2 || v.Epoch != epoch.Epoch {
 		t.Errorf("version %d in epoch %d, want 2 in %d", v.Version, v.Epoch, epoch.Epoch)
 	}

@@ -3,7 +3,6 @@ package video
 import (
 	"context"
 	"log/slog"
-	"net"
 	"testing"
 	"time"
 
@@ -15,6 +14,7 @@ import (
 
 	"example.com/lockstep/internal/connect"
 	"example.com/lockstep/internal/pgtest/pairtest"
+	"example.com/lockstep/internal/porttest"
 	"example.com/lockstep/pkg/eventing/outbox"
 	"example.com/lockstep/services/video/aggregate"
 )
@@ -38,10 +38,7 @@ func TestAWriteHandsItsEventOver(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(pool.Close)
-	silent, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	silent := porttest.Listen(t)
 	defer silent.Close()
 	conn, err := grpc.NewClient(silent.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"net/http"
 	"testing"
 	"time"
@@ -23,7 +22,9 @@ import (
 
 	"example.com/lockstep/internal/auth"
 	"example.com/lockstep/internal/connect"
+	"example.com/lockstep/internal/pgtest"
 	"example.com/lockstep/internal/pgtest/pairtest"
+	"example.com/lockstep/internal/porttest"
 	"example.com/lockstep/internal/serve"
 	"example.com/lockstep/pkg/eventing"
 	"example.com/lockstep/pkg/eventing/outbox"
@@ -93,10 +94,7 @@ func newAPIFor(tb testing.TB, callers *auth.Authenticator) *api {
 	server := serve.New(log, router, rpc, health)
 	server.Linger = time.Millisecond
 
-	lis, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		tb.Fatal(err)
-	}
+	lis := porttest.Listen(tb)
 	a.url = "http://" + lis.Addr().String()
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
@@ -249,9 +247,7 @@ func only[T any](tb testing.TB, rows []T) T {
 // exec changes the database without the service's knowledge.
 func (a *api) exec(sql string, args ...any) {
 	a.Helper()
-	if _, err := a.admin.Exec(a.Context(), sql, args...); err != nil {
-		a.Fatal(err)
-	}
+	pgtest.Exec(a, a.admin, sql, args...)
 }
 
 // outboxRow is an event as the relay finds it, together with its decoded payload.
@@ -318,29 +314,12 @@ func (a *api) checkContiguous(v Video) {
 // patience ends a test that would otherwise hang.
 const patience = 2 * time.Minute
 
-// until polls a condition.
-func (a *api) until(what string, holds func() bool) {
-	a.Helper()
-	pause := time.NewTicker(5 * time.Millisecond)
-	defer pause.Stop()
-	for deadline := time.Now().Add(patience); !holds(); <-pause.C {
-		if time.Now().After(deadline) {
-			a.Fatalf("%s: not within %s", what, patience)
-		}
-	}
-}
-
 // behind runs write while another instance writes the same row, with the given statement. It commits
 // that statement when write waits for it, and returns after both.
 func (a *api) behind(write func() error, statement string, args ...any) {
 	a.Helper()
-	tx, err := a.admin.Begin(a.Context())
-	if err != nil {
-		a.Fatal(err)
-	}
-	if _, err := tx.Exec(a.Context(), statement, args...); err != nil {
-		a.Fatal(err)
-	}
+	tx := pgtest.Begin(a, a.admin)
+	pgtest.Exec(a, tx, statement, args...)
 	written := make(chan error, 1)
 	go func() {
 		err := write()
@@ -349,14 +328,12 @@ func (a *api) behind(write func() error, statement string, args ...any) {
 		}
 		written <- err
 	}()
-	a.until("the write waits", func() (waits bool) {
+	pgtest.Until(a, "the write waits", func() (waits bool) {
 		err := a.admin.QueryRow(a.Context(), `SELECT EXISTS (
 			SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock')`).Scan(&waits)
 		return err == nil && waits || len(written) > 0
 	})
-	if err := tx.Commit(a.Context()); err != nil {
-		a.Fatal(err)
-	}
+	pgtest.End(a, tx.Commit)
 	if err := <-written; err != nil {
 		a.Error(err)
 	}

@@ -19,6 +19,7 @@ import (
 	"google.golang.org/protobuf/types/known/fieldmaskpb"
 
 	"example.com/lockstep/internal/idempotency"
+	"example.com/lockstep/internal/pgtest"
 	"example.com/lockstep/internal/problem"
 	videov1 "example.com/lockstep/proto/video/v1"
 	"example.com/lockstep/services/video/aggregate"
@@ -142,10 +143,7 @@ func TestAConcurrentDuplicateWaits(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	tx, err := a.db.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	tx := pgtest.Begin(t, a.db)
 	batch := &pgx.Batch{}
 	if err := r.Remember(batch, Video{Title: "first"}); err != nil {
 		t.Fatal(err)
@@ -161,16 +159,14 @@ func TestAConcurrentDuplicateWaits(t *testing.T) {
 		}
 		duplicate <- answer
 	}()
-	a.until("the duplicate waits", func() bool {
+	pgtest.Until(a, "the duplicate waits", func() bool {
 		var waiting int
 		err := a.admin.QueryRow(t.Context(), `
 			SELECT count(*) FROM pg_stat_activity
 			 WHERE datname = current_database() AND wait_event_type = 'Lock'`).Scan(&waiting)
 		return err == nil && waiting > 0
 	})
-	if err := tx.Commit(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.End(t, tx.Commit)
 	if answer := <-duplicate; !answer.Replayed || answer.Value.Title != "first" {
 		t.Errorf("got %+v, want the first answer", answer)
 	}
@@ -222,7 +218,7 @@ func TestSweepRemovesExpiredKeysOnly(t *testing.T) {
 		done <- idempotency.Sweep(ctx, a.db, slog.New(slog.DiscardHandler), func() { beats <- struct{}{} })
 	}()
 	<-beats
-	a.until("only the 3 live keys are left", func() bool { return a.rows().Keys == 3 })
+	pgtest.Until(a, "only the 3 live keys are left", func() bool { return a.rows().Keys == 3 })
 	cancel()
 	if err := <-done; err != nil {
 		t.Errorf("sweep returned %v", err)

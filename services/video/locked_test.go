@@ -34,13 +34,8 @@ import (
 func (a *api) locked() (v Video, unlock func()) {
 	a.Helper()
 	v = a.create()
-	tx, err := a.admin.Begin(a.Context())
-	if err != nil {
-		a.Fatal(err)
-	}
-	if _, err := tx.Exec(a.Context(), `SELECT FROM video.videos WHERE video_id = $1 FOR UPDATE`, v.ID); err != nil {
-		a.Fatal(err)
-	}
+	tx := pgtest.Begin(a, a.admin)
+	pgtest.Exec(a, tx, `SELECT FROM video.videos WHERE video_id = $1 FOR UPDATE`, v.ID)
 	unlock = sync.OnceFunc(func() {
 		if err := tx.Rollback(a.Context()); err != nil {
 			a.Error(err)
@@ -53,7 +48,7 @@ func (a *api) locked() (v Video, unlock func()) {
 // take longer than a request waits: the answer is that nothing was changed, and it comes again.
 func (a *api) patient(method, path string, body any, headers ...string) (r reply) {
 	a.Helper()
-	a.until("the row is free", func() bool {
+	pgtest.Until(a, "the row is free", func() bool {
 		r = a.call(method, path, body, headers...)
 		return r.field("reason") != "LOCKED" && r.field("reason") != "BUSY"
 	})
@@ -98,7 +93,7 @@ func TestALockedVideoHoldsUpNoOther(t *testing.T) {
 	}
 	done := sync.OnceFunc(func() { close(stop); patching.Wait() })
 	defer done()
-	s.until("every client has had an answer", func() bool {
+	pgtest.Until(s, "every client has had an answer", func() bool {
 		for c := range answered {
 			if answered[c].Load() == 0 {
 				return false
@@ -108,7 +103,7 @@ func TestALockedVideoHoldsUpNoOther(t *testing.T) {
 	})
 	for range 10 {
 		other := s.create()
-		s.until("the event of another video leaves", func() bool { return s.published(other) })
+		pgtest.Until(s, "the event of another video leaves", func() bool { return s.published(other) })
 		for _, r := range []reply{
 			s.call("GET", "/readyz", nil), s.call("GET", path(v), nil), s.call("GET", "/v1/videos", nil),
 			s.call("PATCH", path(other), `{"title": "x"}`), s.call("DELETE", path(other), nil),
@@ -121,7 +116,7 @@ func TestALockedVideoHoldsUpNoOther(t *testing.T) {
 	s.overGRPC(v)
 	done()
 	unlock()
-	s.until("the row can be written again", func() bool {
+	pgtest.Until(s, "the row can be written again", func() bool {
 		return s.call("PATCH", path(v), `{"title": "free"}`).Status == http.StatusOK
 	})
 	if os.Getenv("LOCKSTEP_FULL") != "" {
@@ -159,7 +154,7 @@ func TestALockHoldsUpNoOtherTenant(t *testing.T) {
 			}
 		})
 	}
-	a.until("every writer was refused", func() bool {
+	pgtest.Until(a, "every writer was refused", func() bool {
 		for w := range refused {
 			if refused[w].Load() == 0 {
 				return false
@@ -180,13 +175,8 @@ func TestALockedTableHoldsUpNoOther(t *testing.T) {
 	s := newServing(t)
 	v := s.create()
 	lock := func(table, mode string) (unlock func()) {
-		tx, err := s.admin.Begin(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := tx.Exec(t.Context(), `LOCK TABLE `+table+` IN `+mode+` MODE`); err != nil {
-			t.Fatal(err)
-		}
+		tx := pgtest.Begin(t, s.admin)
+		pgtest.Exec(t, tx, `LOCK TABLE `+table+` IN `+mode+` MODE`)
 		return func() {
 			if err := tx.Rollback(t.Context()); err != nil {
 				t.Error(err)
@@ -208,7 +198,7 @@ func TestALockedTableHoldsUpNoOther(t *testing.T) {
 		}
 		writing.Wait()
 		unlock()
-		s.until("videos can be written again", func() bool { return s.call("POST", "/v1/videos", draft(nil)).Status == http.StatusCreated })
+		pgtest.Until(s, "videos can be written again", func() bool { return s.call("POST", "/v1/videos", draft(nil)).Status == http.StatusCreated })
 	}
 	unlock := lock("video.videos", "SHARE") // which a read does not need
 	defer unlock()
@@ -242,7 +232,7 @@ func TestSlowWritesAreNoLock(t *testing.T) {
 			}
 		})
 	}
-	s.until("every turn is taken", func() (all bool) {
+	pgtest.Until(s, "every turn is taken", func() (all bool) {
 		err := s.admin.QueryRow(t.Context(), `
 			SELECT count(*) = $1 FROM pg_stat_activity
 			 WHERE datname = current_database() AND usename = 'video_service' AND wait_event = 'PgSleep'`, turns).Scan(&all)

@@ -16,7 +16,9 @@ import (
 
 	"example.com/lockstep/internal/auth"
 	"example.com/lockstep/internal/command"
+	"example.com/lockstep/internal/pgtest"
 	"example.com/lockstep/internal/pgtest/pairtest"
+	"example.com/lockstep/internal/porttest"
 	"example.com/lockstep/internal/serve"
 	"example.com/lockstep/internal/topics"
 	eventsv1 "example.com/lockstep/proto/video/events/v1"
@@ -76,10 +78,7 @@ func newServing(t *testing.T) serving {
 	}
 	t.Setenv("PUBSUB_EMULATOR_HOST", broker.Addr)
 	db := pairtest.New(t)
-	lis, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	lis := porttest.Listen(t)
 	ctx, stop := context.WithCancel(context.Background())
 	s := serving{
 		api:    &api{TB: t, admin: db.Pool(t, db.Admin), url: "http://" + lis.Addr().String()},
@@ -100,7 +99,7 @@ func newServing(t *testing.T) serving {
 func TestServePublishesAndDrains(t *testing.T) {
 	s := newServing(t)
 	v := s.create()
-	s.until("publish", func() bool { return len(s.broker.Messages()) > 0 })
+	pgtest.Until(s, "publish", func() bool { return len(s.broker.Messages()) > 0 })
 	m := s.broker.Messages()[0]
 	var e eventsv1.Event
 	if err := proto.Unmarshal(m.Data, &e); err != nil || e.GetCreated().GetVideoId() != v.ID.String() ||

@@ -14,8 +14,8 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/jackc/pgx/v5/pgxpool"
 
+	"example.com/lockstep/internal/pgtest"
 	"example.com/lockstep/internal/pgtest/pairtest"
 	"example.com/lockstep/internal/problem"
 	"example.com/lockstep/pkg/eventing/txn"
@@ -72,7 +72,11 @@ type trips struct {
 	names []string
 }
 
-func (r *trips) add(ctx context.Context, name string) {
+func (r *trips) add(ctx context.Context, _ *pgx.Conn, trip pgtest.Trip) {
+	name := trip[0].SQL
+	if len(trip) > 1 {
+		name = "batch"
+	}
 	if _, limited := ctx.Deadline(); !limited {
 		name += " without a deadline"
 	}
@@ -89,32 +93,13 @@ func (r *trips) take() []string {
 	return names
 }
 
-func (r *trips) TraceQueryStart(ctx context.Context, _ *pgx.Conn, q pgx.TraceQueryStartData) context.Context {
-	r.add(ctx, q.SQL)
-	return ctx
-}
-func (r *trips) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
-func (r *trips) TraceBatchStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceBatchStartData) context.Context {
-	r.add(ctx, "batch")
-	return ctx
-}
-func (r *trips) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) {}
-func (r *trips) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData)     {}
-
 func TestRoundTrips(t *testing.T) {
 	t.Parallel()
 	db := pairtest.New(t)
-	cfg, err := pgxpool.ParseConfig(db.VideoURL)
-	if err != nil {
-		t.Fatal(err)
-	}
+	cfg := pgtest.Settings(t, db.VideoURL)
 	var seen trips
-	cfg.ConnConfig.Tracer = &seen
-	pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(pool.Close)
+	cfg.ConnConfig.Tracer = &pgtest.Tracer{Before: seen.add}
+	pool := pgtest.Open(t, cfg)
 	s := newServices(pool, nil)
 	with := func(key string) aggregate.WriteOptions {
 		return aggregate.WriteOptions{Caller: everyone, Keys: []string{key}}
@@ -201,10 +186,7 @@ func TestSecondEventForAVersionIsRefused(t *testing.T) {
 func TestIsolationIsPinned(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
-	var name string
-	if err := a.admin.QueryRow(t.Context(), `SELECT current_database()`).Scan(&name); err != nil {
-		t.Fatal(err)
-	}
+	name := pgtest.Value[string](t, a.admin, `SELECT current_database()`)
 	a.exec(`ALTER ROLE video_service IN DATABASE ` + pgx.Identifier{name}.Sanitize() + ` SET default_transaction_isolation = 'repeatable read'`)
 	a.db.Reset()
 	v := a.create()
@@ -263,10 +245,7 @@ func TestASessionThatEndsBehindCommitWakesTheRelay(t *testing.T) {
 	t.Parallel()
 	db := pairtest.New(t)
 	admin := db.Pool(t, db.Admin)
-	cfg, err := pgxpool.ParseConfig(db.VideoURL)
-	if err != nil {
-		t.Fatal(err)
-	}
+	cfg := pgtest.Settings(t, db.VideoURL)
 	cfg.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec // so that the text of COMMIT is in the batch
 	dial, ended := cfg.ConnConfig.DialFunc, false
 	end := func() {
@@ -287,14 +266,10 @@ func TestASessionThatEndsBehindCommitWakesTheRelay(t *testing.T) {
 		conn, err := dial(ctx, network, addr)
 		return behindCommit{conn, end}, err
 	}
-	pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(pool.Close)
+	pool := pgtest.Open(t, cfg)
 	woken := make(wakeups, 10)
 	videos := newServices(pool, woken).videos
-	_, err = videos.Create(t.Context(), Video{UploaderID: uuid.New(), Title: "Pompeii"}, aggregate.WriteOptions{Caller: everyone}, nil)
+	_, err := videos.Create(t.Context(), Video{UploaderID: uuid.New(), Title: "Pompeii"}, aggregate.WriteOptions{Caller: everyone}, nil)
 	if refused, ok := errors.AsType[*pgconn.PgError](err); !ok || refused.Code != "57P01" || !ended || len(woken) != 1 {
 		t.Errorf("%v; ended %t, %d wake-ups", err, ended, len(woken))
 	}

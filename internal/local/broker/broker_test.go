@@ -6,15 +6,13 @@ import (
 	"strings"
 	"testing"
 
+	"example.com/lockstep/internal/porttest"
 	"example.com/lockstep/localpubsub/peer"
 )
 
 func TestTakenPortIsNamed(t *testing.T) {
 	t.Parallel()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := porttest.Listen(t)
 	defer l.Close()
 	for _, kind := range []Kind{Local, Official} {
 		_, err := Start(t.Context(), Options{Kind: kind, Addr: l.Addr().String()})

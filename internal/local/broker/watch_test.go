@@ -2,7 +2,6 @@ package broker
 
 import (
 	"context"
-	"net"
 	"slices"
 	"strings"
 	"sync"
@@ -86,10 +85,7 @@ func TestSubscriptionIsCreatedRightAfterItsTopic(t *testing.T) {
 	server := grpc.NewServer(grpc.UnaryInterceptor(record))
 	pubsubpb.RegisterPublisherServer(server, &fake.GServer)
 	pubsubpb.RegisterSubscriberServer(server, &fake.GServer)
-	lis, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	lis := porttest.Listen(t)
 	go func() { _ = server.Serve(lis) }()
 	defer server.Stop()
 

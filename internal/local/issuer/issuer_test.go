@@ -14,14 +14,12 @@ import (
 	"github.com/google/uuid"
 
 	"example.com/lockstep/internal/local/issuer"
+	"example.com/lockstep/internal/porttest"
 )
 
 func start(t *testing.T) *issuer.Issuer {
 	t.Helper()
-	lis, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	lis := porttest.Listen(t)
 	i, err := issuer.Start(lis)
 	if err != nil {
 		t.Fatal(err)

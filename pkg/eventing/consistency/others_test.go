@@ -38,15 +38,6 @@ func instance(t *testing.T, db *pgtest.DB, l look) *Waiters {
 // patience ends a test that would otherwise hang.
 const patience = 2 * time.Minute
 
-func eventually(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(patience); !holds(); <-time.After(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("not so: " + what)
-		}
-	}
-}
-
 // After another instance's commit this one reads the aggregates that moved, and no other.
 // A poll reads all aggregates, so the poll does not end this wait.
 func TestAnotherInstanceNotifies(t *testing.T) {
@@ -68,7 +59,7 @@ func TestAnotherInstanceNotifies(t *testing.T) {
 		return found, nil
 	})
 	there := instance(t, db, func(context.Context, []Position) ([]Position, error) { return nil, nil })
-	eventually(t, "both hear", func() bool { return here.notifier.Connected() && there.notifier.Connected() })
+	pgtest.Until(t, "both hear", func() bool { return here.notifier.Connected() && there.notifier.Connected() })
 	// A poll at the very moment may take the first look along.
 	has := func(key string) func() bool {
 		return func() bool {
@@ -80,14 +71,14 @@ func TestAnotherInstanceNotifies(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	still := here.begin(ctx, at("v", "stays", 2))
-	eventually(t, "the one that stays is looked at", has("v/stays"))
+	pgtest.Until(t, "the one that stays is looked at", has("v/stays"))
 	ended := here.begin(ctx, at("v", "moves", 2))
-	eventually(t, "the one that moves is looked at", has("v/moves"))
+	pgtest.Until(t, "the one that moves is looked at", has("v/moves"))
 	mu.Lock()
 	moved = true
 	mu.Unlock()
 	// A poll at the very moment may take this look along as well: tell it again.
-	eventually(t, "the one that moves is woken by the other instance", func() bool {
+	pgtest.Until(t, "the one that moves is woken by the other instance", func() bool {
 		there.Notify(t.Context(), at("v", "moves", 0))
 		select {
 		case r := <-ended:

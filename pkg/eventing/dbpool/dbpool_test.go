@@ -28,10 +28,7 @@ func TestTheCallersFunctionsRunAsWell(t *testing.T) {
 	cfg.ConnConfig.OnPgError = func(*pgconn.PgConn, *pgconn.PgError) bool { failed++; return true }
 	cfg.BeforeClose = func(*pgx.Conn) { closed.Add(1) }
 	dbpool.Configure(cfg)
-	pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	pool := pgtest.Open(t, cfg)
 	_, err = pool.Exec(t.Context(), `SELECT 1/0`)
 	pool.Close()
 	if n := closed.Load(); err == nil || connected != 1 || failed != 1 || n != 1 {
@@ -49,11 +46,7 @@ func TestAHangUpCostsNoConnection(t *testing.T) {
 	cfg.MaxConns = 1
 	dbpool.Configure(cfg)
 	dbpool.ForRequests(cfg)
-	pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer pool.Close()
+	pool := pgtest.Open(t, cfg)
 	// On a busy machine a statement may take longer than it is given.
 	const wanted, most = 5, 50
 	kept := 0

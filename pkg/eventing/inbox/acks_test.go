@@ -13,6 +13,7 @@ import (
 	"cloud.google.com/go/pubsub/v2"
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
 
+	"example.com/lockstep/internal/pgtest"
 	"example.com/lockstep/localpubsub"
 	"example.com/lockstep/pkg/eventing"
 )
@@ -46,7 +47,7 @@ func TestCallbacksWaitForRoom(t *testing.T) {
 		defer c.budget.mu.Unlock()
 		return len(c.budget.queue)
 	}
-	until(t, "each message is in hand or waits", func() bool { return int(c.budget.inHand().messages)+waiting() == events })
+	pgtest.Until(t, "each message is in hand or waits", func() bool { return int(c.budget.inHand().messages)+waiting() == events })
 	if n := c.budget.inHand(); n.bytes > limit || waiting() == 0 {
 		t.Errorf("%v in hand, %d wait", n, waiting())
 	}
@@ -112,7 +113,7 @@ func TestEveryMessageIsSettledOnce(t *testing.T) {
 		); err != nil {
 			t.Fatal(err)
 		}
-		until(t, "messages come", func() bool { return c.budget.inHand().messages > 0 })
+		pgtest.Until(t, "messages come", func() bool { return c.budget.inHand().messages > 0 })
 		if err := w.server.SetFaults(0); life == lives-1 && err != nil {
 			t.Fatal(err)
 		}
@@ -122,7 +123,7 @@ func TestEveryMessageIsSettledOnce(t *testing.T) {
 		if life == lives-1 { // the last one finishes
 			publish(all)
 			w.eventually(t, events, `SELECT count(*) FROM inbox WHERE status IN ('done', 'dead')`)
-			until(t, "nothing is in hand", func() bool { return c.budget.inHand() == load{} })
+			pgtest.Until(t, "nothing is in hand", func() bool { return c.budget.inHand() == load{} })
 		}
 		stop()
 		if left := c.budget.inHand(); left != (load{}) {
@@ -152,22 +153,10 @@ func TestCopyOfASettledMessageIsAcked(t *testing.T) {
 	}
 }
 
-// closing counts the complaint that a stream did not close.
-type closing struct{ complaints }
-
-func (c *closing) Handle(_ context.Context, r slog.Record) error {
-	if r.Message == "stream did not close in time, its messages come back when their leases end" {
-		c.n.Add(1)
-	}
-	return nil
-}
-
-func (c *closing) WithAttrs([]slog.Attr) slog.Handler { return c }
-
 // live runs another consumer until stop, with room for some fifty messages.
-func (w *world) live(t *testing.T) (c *Consumer, heard *closing, stop func()) {
+func (w *world) live(t *testing.T) (c *Consumer, heard *complaints, stop func()) {
 	t.Helper()
-	heard = &closing{}
+	heard = &complaints{of: "stream did not close in time"}
 	h := w.handler(decodeOrSpoil)
 	c = NewConsumer(w.db, w.client, subscription, h, slog.New(heard), func() {}, Options{Bytes: 64 << 10})
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))

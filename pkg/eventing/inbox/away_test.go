@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
+	"example.com/lockstep/internal/pgtest"
 	"example.com/lockstep/localpubsub"
 )
 
@@ -143,11 +144,11 @@ func TestABrokerThatIsOutIsSaid(t *testing.T) {
 	if err := w.server.SetFaults(1, localpubsub.Fault{Kind: localpubsub.Outage, Method: "StreamingPull"}); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "the pull has failed", func() bool { return w.c.metrics.pullFailures() > 0 && w.c.FailuresInARow() > 0 })
+	pgtest.Until(t, "the pull has failed", func() bool { return w.c.metrics.pullFailures() > 0 && w.c.FailuresInARow() > 0 })
 	if err := w.server.SetFaults(1); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "the pull works", func() bool { return w.c.metrics.pullFailures() == 0 })
+	pgtest.Until(t, "the pull works", func() bool { return w.c.metrics.pullFailures() == 0 })
 }
 
 func TestTheLogSaysThatNoStreamWorks(t *testing.T) {

@@ -13,22 +13,9 @@ import (
 	"cloud.google.com/go/pubsub/v2"
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
 
+	"example.com/lockstep/internal/pgtest"
 	"example.com/lockstep/pkg/eventing"
 )
-
-// until polls for a condition outside the database.
-func until(t *testing.T, what string, condition func() bool) {
-	t.Helper()
-	tick, deadline := time.NewTicker(5*time.Millisecond), time.After(patience)
-	defer tick.Stop()
-	for !condition() {
-		select {
-		case <-tick.C:
-		case <-deadline:
-			t.Fatalf("never: %s", what)
-		}
-	}
-}
 
 // lockRow locks an aggregate's row until unlock is called.
 func (b *bench) lockRow(t *testing.T, aggregate string) (unlock func()) {
@@ -39,10 +26,7 @@ func (b *bench) lockRow(t *testing.T, aggregate string) (unlock func()) {
 // lockOne locks the one row that query finds.
 func (b *bench) lockOne(t *testing.T, query string, arg any) (unlock func()) {
 	t.Helper()
-	tx, err := b.pg.Pool(t, b.pg.Admin).Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	tx := pgtest.Begin(t, b.pg.Pool(t, b.pg.Admin))
 	if tag, err := tx.Exec(t.Context(), query, arg); err != nil || tag.RowsAffected() != 1 {
 		t.Fatalf("%v, %v", tag, err)
 	}
@@ -61,7 +45,7 @@ func TestALockedRowBlocksItsAggregateAlone(t *testing.T) {
 	b.eventually(t, 1, version, "a")
 	unlock := b.lockRow(t, "a")
 	b.publish(t, event("a", 2), event("a", 3))
-	until(t, "the locked aggregate is blocked", func() bool { return c.blocked.counts[lockedRow].Load() == 1 })
+	pgtest.Until(t, "the locked aggregate is blocked", func() bool { return c.blocked.counts[lockedRow].Load() == 1 })
 	b.publishNames(t, "free", 20)
 	b.eventually(t, 21, withDone)
 	// It is tried again and again meanwhile.
@@ -272,11 +256,11 @@ func TestAHangingOwnerDelaysNoDeadLetter(t *testing.T) {
 		}
 		return !free
 	}
-	until(t, "every hand is at a repair", busy)
+	pgtest.Until(t, "every hand is at a repair", busy)
 	poison := delivered(event("poison", 1))
 	poison.invalid = errKeyMismatch
 	c.process(ctx, []*delivery{poison})
-	until(t, "the poison is buried", func() bool { return len(b.deadLettered("")) == 1 })
+	pgtest.Until(t, "the poison is buried", func() bool { return len(b.deadLettered("")) == 1 })
 	if !busy() {
 		t.Error("the repairs had ended by then")
 	}

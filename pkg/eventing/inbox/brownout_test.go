@@ -10,6 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"example.com/lockstep/internal/pgtest"
 	"example.com/lockstep/pkg/eventing"
 )
 
@@ -21,9 +22,7 @@ func TestOutageOfWritesSpendsNoAttempt(t *testing.T) {
 	admin := b.pg.Pool(t, b.pg.Admin)
 	exec := func(sql string) {
 		t.Helper()
-		if _, err := admin.Exec(t.Context(), sql); err != nil {
-			t.Fatal(err)
-		}
+		pgtest.Exec(t, admin, sql)
 	}
 	exec(`CREATE FUNCTION app.stall() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(60); RETURN NEW; END'`)
 	for _, table := range []string{"model", "inbox_runs"} {
@@ -54,7 +53,7 @@ func TestOutageOfWritesSpendsNoAttempt(t *testing.T) {
 			}
 		}
 	}()
-	until(t, "ten tries", func() bool { return tries.Load() >= 10 })
+	pgtest.Until(t, "ten tries", func() bool { return tries.Load() >= 10 })
 	if n := b.count(t, `SELECT coalesce(sum(attempts), 0) FROM inbox`); n != 0 || len(b.deadLettered("")) != 0 {
 		t.Errorf("%d attempts and %d dead letters while nothing can be written", n, len(b.deadLettered("")))
 	}

@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"cloud.google.com/go/pubsub/v2"
+
+	"example.com/lockstep/internal/pgtest"
 )
 
 func TestBudgetIsFirstComeFirstServed(t *testing.T) {
@@ -35,7 +37,7 @@ func TestBudgetIsFirstComeFirstServed(t *testing.T) {
 				admitted <- bytes
 			}
 		})
-		until(t, "it waits", func() bool { return waiting() == i+1 })
+		pgtest.Until(t, "it waits", func() bool { return waiting() == i+1 })
 	}
 	if n := b.inHand(); n != (load{1, 500}) {
 		t.Errorf("%v in hand", n)

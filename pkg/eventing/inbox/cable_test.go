@@ -5,6 +5,8 @@ import (
 	"net"
 	"sync"
 	"testing"
+
+	"example.com/lockstep/internal/porttest"
 )
 
 // cable is the way to a server, which can be cut.
@@ -18,10 +20,7 @@ type cable struct {
 
 func newCable(t *testing.T, to string) *cable {
 	t.Helper()
-	lis, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	lis := porttest.Listen(t)
 	t.Cleanup(func() { _ = lis.Close() })
 	c := &cable{addr: lis.Addr().String(), to: to}
 	go func() {

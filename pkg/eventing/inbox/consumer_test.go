@@ -11,6 +11,7 @@ import (
 	"cloud.google.com/go/pubsub/v2"
 	"github.com/jackc/pgx/v5"
 
+	"example.com/lockstep/internal/pgtest"
 	"example.com/lockstep/pkg/eventing"
 )
 
@@ -45,9 +46,7 @@ func TestRedeliveryAfterCommitHasNoEffect(t *testing.T) {
 		t.Errorf("%d effects in %d calls of the handler, want 1 in 1", n, calls)
 	}
 	// Even without its inbox row, as after a purge, the version stops it.
-	if _, err := b.pg.Pool(t, b.pg.Admin).Exec(t.Context(), `DELETE FROM app.inbox`); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.Exec(t, b.pg.Pool(t, b.pg.Admin), `DELETE FROM app.inbox`)
 	c.finish(t, delivered(e))
 	if n := b.count(t, effects, "a"); n != 1 {
 		t.Errorf("%d effects after a purge, want 1", n)

@@ -42,7 +42,7 @@ func TestTheOwnerIsAway(t *testing.T) {
 		dial := func(ctx context.Context, _ string) (net.Conn, error) { return memory.DialContext(ctx) }
 		w := newWorldOn(t, pg, memory, dial, 100, 1<<20)
 		w.publishGaps(t, 0, gaps)
-		until(t, "what fits is in hand", w.isFull)
+		pgtest.Until(t, "what fits is in hand", w.isFull)
 		for i := range innocents {
 			w.publishRaw(t, event(fmt.Sprint("innocent", i), 1).Message())
 		}

@@ -12,6 +12,7 @@ import (
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"example.com/lockstep/internal/pgtest"
 	"example.com/lockstep/pkg/eventing"
 	"example.com/lockstep/pkg/eventing/txn"
 )
@@ -86,7 +87,7 @@ func TestAMessageThatIsNoEventIsDeadLettered(t *testing.T) {
 	b.publish(t, event("good", 1))
 	b.eventually(t, 1, version, "good")
 	b.eventually(t, 1, `SELECT count(*) FROM inbox WHERE status = 'dead' AND last_error LIKE '%ordering key%'`)
-	until(t, "the message without attributes, of which there is no row, is a dead letter", func() bool { return len(b.deadLettered("")) >= 2 })
+	pgtest.Until(t, "the message without attributes, of which there is no row, is a dead letter", func() bool { return len(b.deadLettered("")) >= 2 })
 	reasons := ""
 	for _, m := range b.deadLettered("") {
 		reasons += m.Attributes[AttrDeadLetterReason] + "\n"
@@ -305,21 +306,14 @@ func TestADeadLetterWaitsForAnOperator(t *testing.T) {
 	if err := c.deadLetterOnce(t.Context(), first, reason, 0); err != nil {
 		t.Fatal(err)
 	}
-	operator, err := b.pg.Pool(t, b.pg.Admin).Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	operator := pgtest.Begin(t, b.pg.Pool(t, b.pg.Admin))
 	defer func() { _ = operator.Rollback(context.WithoutCancel(t.Context())) }()
-	if _, err := operator.Exec(t.Context(), `UPDATE app.inbox SET status = 'discarded', processed_at = now()`); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.Exec(t, operator, `UPDATE app.inbox SET status = 'discarded', processed_at = now()`)
 	again := delivered(first.event()) // the ack was lost
 	if err := c.deadLetterOnce(t.Context(), again, reason, 0); !txn.IsLockTimeout(err) || len(b.deadLettered("")) != 1 {
 		t.Errorf("%v, %d dead letters, want the first alone while the row is locked", err, len(b.deadLettered("")))
 	}
-	if err := operator.Commit(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.End(t, operator.Commit)
 	if err := c.deadLetterOnce(t.Context(), again, reason, 0); err != nil {
 		t.Fatal(err)
 	}

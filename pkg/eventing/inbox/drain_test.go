@@ -15,6 +15,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"example.com/lockstep/internal/pgtest"
 )
 
 // TestNoMessageStaysInAClosedStream ends a consumer while messages are on their way to it. Each
@@ -24,7 +26,7 @@ func TestNoMessageStaysInAClosedStream(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, 100)
 	w.publishMany(t, 2000)
-	until(t, "the first messages have come", func() bool { return w.came() > 0 })
+	pgtest.Until(t, "the first messages have come", func() bool { return w.came() > 0 })
 	w.stop()
 	left := w.backlog(t)
 	if left == 0 {
@@ -81,7 +83,7 @@ func TestABrokerThatIgnoresTheEndSendsOneWindow(t *testing.T) {
 	w.deaf.Store(true)
 	w.block(t)
 	w.publishMany(t, n)
-	until(t, "most of a window has come", func() bool { return w.all() > 300 })
+	pgtest.Until(t, "most of a window has come", func() bool { return w.all() > 300 })
 	w.stop()
 	window := int64(0) // of all streams, and less, with the bytes around the payload
 	for _, stream := range w.opened() {
@@ -101,14 +103,9 @@ func (w *world) all() int64 {
 // block lets no event be applied until the transaction ends.
 func (w *world) block(t *testing.T) pgx.Tx {
 	t.Helper()
-	tx, err := w.db.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	tx := pgtest.Begin(t, w.db)
 	t.Cleanup(func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) })
-	if _, err := tx.Exec(t.Context(), `LOCK TABLE model IN EXCLUSIVE MODE`); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.Exec(t, tx, `LOCK TABLE model IN EXCLUSIVE MODE`)
 	return tx
 }
 
@@ -144,9 +141,7 @@ func TestADrainEndsAlthoughDatabaseAndStreamHang(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := lock.Exec(t.Context(), `LOCK TABLE inbox_runs IN ACCESS EXCLUSIVE MODE`); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.Exec(t, lock, `LOCK TABLE inbox_runs IN ACCESS EXCLUSIVE MODE`)
 	stop()
 	select {
 	case err = <-ended:
@@ -177,9 +172,7 @@ func TestTheEndOfAStreamCostsNoAck(t *testing.T) {
 		w.stop()
 	}()
 	<-w.answered
-	if err := blocking.Rollback(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.End(t, blocking.Rollback)
 	<-ended
 	w.eventually(t, 1, withDone)
 	if n := w.backlog(t); n != 0 {

@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
+	"example.com/lockstep/internal/pgtest"
 	"example.com/lockstep/localpubsub"
 	"example.com/lockstep/pkg/eventing"
 )
@@ -83,32 +84,12 @@ func TestARefusedAckIsNoticed(t *testing.T) {
 	<-started
 	clock.Advance(time.Hour)
 	close(goOn)
-	deadline, tick := time.After(patience), time.NewTicker(5*time.Millisecond)
-	defer tick.Stop()
-	for heard.n.Load() == 0 {
-		select {
-		case <-tick.C:
-		case <-deadline:
-			t.Fatal("no log line says that the ack was refused")
-		}
-	}
+	pgtest.Until(t, "a log line says that the ack was refused", func() bool { return heard.n.Load() != 0 })
 	b.eventually(t, 1, withDone)
 	if n := b.count(t, effects, "a"); n != 1 {
 		t.Errorf("%d effects", n)
 	}
 }
-
-// refusals counts the log lines that an ack was refused.
-type refusals struct{ complaints }
-
-func (r *refusals) Handle(_ context.Context, line slog.Record) error {
-	if strings.HasPrefix(line.Message, "ack refused") {
-		r.n.Add(1)
-	}
-	return nil
-}
-
-func (r *refusals) WithAttrs([]slog.Attr) slog.Handler { return r }
 
 // The client never answers an ack whose stream has ended with an error that it does not retry. However many
 // such acks there are, the refusal of a later ack is noticed soon.
@@ -129,7 +110,7 @@ func TestARefusedAckIsNoticedBehindUnansweredAcks(t *testing.T) {
 		return nil
 	})
 	release := stop()
-	heard := &refusals{}
+	heard := &complaints{of: "ack refused"}
 	c := NewConsumer(b.db, client, subscription, b.handler(decode), slog.New(heard), func() {}, Options{})
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	var running sync.WaitGroup
@@ -138,22 +119,22 @@ func TestARefusedAckIsNoticedBehindUnansweredAcks(t *testing.T) {
 	for i := range unanswered {
 		b.publishRaw(t, event(fmt.Sprint("unanswered", i), 1).Message())
 	}
-	until(t, "all are in hand", func() bool { return c.budget.inHand().messages == unanswered })
+	pgtest.Until(t, "all are in hand", func() bool { return c.budget.inHand().messages == unanswered })
 	name := &pubsubpb.DeleteSubscriptionRequest{Subscription: "projects/test/subscriptions/" + subscription}
 	if err := client.SubscriptionAdminClient.DeleteSubscription(t.Context(), name); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "the stream has ended", func() bool { return c.metrics.pullFailures() > 0 })
+	pgtest.Until(t, "the stream has ended", func() bool { return c.metrics.pullFailures() > 0 })
 	createExactly(t, client, subscription, topic)
 	release()
 	b.eventually(t, unanswered, withDone)
 
 	release = stop()
 	b.publishRaw(t, event("refused", 1).Message())
-	until(t, "it is in hand", func() bool { return c.budget.inHand().messages == 1 })
+	pgtest.Until(t, "it is in hand", func() bool { return c.budget.inHand().messages == 1 })
 	clock.Advance(time.Hour)
 	release()
-	until(t, "the refusal is noticed", func() bool { return heard.n.Load() > 0 })
+	pgtest.Until(t, "the refusal is noticed", func() bool { return heard.n.Load() > 0 })
 }
 
 // A message at the limits of Pub/Sub has no room for why it is dead. It must find

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"example.com/lockstep/internal/pgtest"
 	"example.com/lockstep/localpubsub"
 )
 
@@ -11,7 +12,7 @@ import (
 // stream that breaks may be tried more than once.
 func (w *world) untilOpenedFor(t *testing.T, want load) {
 	t.Helper()
-	until(t, "the latest stream is opened for what it should be", func() bool {
+	pgtest.Until(t, "the latest stream is opened for what it should be", func() bool {
 		all := w.opened()
 		return len(all) > 0 && all[len(all)-1] == want
 	})
@@ -68,7 +69,7 @@ func TestAWiderStreamLosesNoMessage(t *testing.T) {
 	w.publishRaw(t, event("a", 1).Message())
 	w.c.budget.release(all)
 	w.eventually(t, 1, withDone)
-	until(t, "a wider stream is opened", func() bool {
+	pgtest.Until(t, "a wider stream is opened", func() bool {
 		all := w.opened()
 		return all[len(all)-1].bytes > worldBytes/4
 	})
@@ -83,7 +84,7 @@ func TestAWiderStreamLosesNoMessage(t *testing.T) {
 func (w *world) reopen(t *testing.T) {
 	t.Helper()
 	before, next := len(w.opened()), time.Time{}
-	until(t, "another stream is opened", func() bool {
+	pgtest.Until(t, "another stream is opened", func() bool {
 		if time.Now().After(next) {
 			w.breakStreams(t)
 			next = time.Now().Add(time.Second)
@@ -96,7 +97,7 @@ func (w *world) reopen(t *testing.T) {
 func TestAStreamsLeasesAreShort(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, 5)
-	until(t, "a stream is open", func() bool { return len(w.opened()) > 0 })
+	pgtest.Until(t, "a stream is open", func() bool { return len(w.opened()) > 0 })
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.lease != leaseTime {

@@ -19,6 +19,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	records "example.com/lockstep/internal/history"
+	"example.com/lockstep/internal/pgtest"
 	"example.com/lockstep/pkg/eventing"
 )
 
@@ -74,9 +75,7 @@ func TestHistories(t *testing.T) {
 func newHistoryBench(t *testing.T) *bench {
 	t.Helper()
 	b := newBench(t)
-	if _, err := b.pg.Pool(t, b.pg.Admin).Exec(t.Context(), itemSchema); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.Exec(t, b.pg.Pool(t, b.pg.Admin), itemSchema)
 	config, err := pgxpool.ParseConfig(b.pg.URL)
 	if err != nil {
 		t.Fatal(err)

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"example.com/lockstep/internal/pgtest"
 	"example.com/lockstep/pkg/eventing"
 )
 
@@ -35,9 +36,7 @@ func TestAnEventIDThatIsUsedTwiceInEveryStatus(t *testing.T) {
 			if err := c.store.markDead(t.Context(), delivered(first), errors.New("hopeless")); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := b.db.Exec(t.Context(), `UPDATE inbox SET status = 'discarded' WHERE event_id = $1`, first.ID); err != nil {
-				t.Fatal(err)
-			}
+			pgtest.Exec(t, b.db, `UPDATE inbox SET status = 'discarded' WHERE event_id = $1`, first.ID)
 		}},
 		{"begun", func(c *Consumer, first eventing.Event) {
 			if _, _, err := c.store.markStarted(t.Context(), []*delivery{delivered(first)}, maxLockWait); err != nil {

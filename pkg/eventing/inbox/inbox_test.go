@@ -261,31 +261,12 @@ func (b *bench) publishRaw(t *testing.T, m *pubsubpb.PubsubMessage) {
 // eventually polls the database until query answers want.
 func (b *bench) eventually(t *testing.T, want int, query string, args ...any) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for got := -1; ; {
-		// The database may be stopped on purpose: that is no answer yet.
-		err := b.db.QueryRow(t.Context(), query, args...).Scan(&got)
-		if err == nil && got == want {
-			return
-		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			t.Fatalf("%s: %d (%v), want %d", query, got, err, want)
-		}
-	}
+	pgtest.Await(t, b.db, want, query, args...)
 }
 
 func (b *bench) count(t *testing.T, query string, args ...any) int {
 	t.Helper()
-	var n int
-	if err := b.db.QueryRow(t.Context(), query, args...).Scan(&n); err != nil {
-		t.Fatalf("%s: %v", query, err)
-	}
-	return n
+	return pgtest.Value[int](t, b.db, query, args...)
 }
 
 func (b *bench) setSpoil(f func(eventing.Event) error) {

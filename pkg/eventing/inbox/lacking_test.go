@@ -11,6 +11,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"golang.org/x/time/rate"
+
+	"example.com/lockstep/internal/pgtest"
 )
 
 // failing returns a consumer whose statement for the aggregates that bad names fails with code, while fails returns true.
@@ -81,7 +83,7 @@ func TestAStatementThatAllEventsNeedIsAnOutage(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	left := make(chan int, 1)
 	go func() { left <- len(c.process(ctx, batch)) }()
-	until(t, "the consumer waits", func() bool { return c.FailuresInARow() >= 2 })
+	pgtest.Until(t, "the consumer waits", func() bool { return c.FailuresInARow() >= 2 })
 	if n := c.blocked.failing(); n != maxFailing {
 		t.Errorf("%d aggregates are blocked, want %d", n, maxFailing)
 	}

@@ -9,6 +9,7 @@ import (
 	"cloud.google.com/go/pubsub/v2"
 	"github.com/jackc/pgx/v5"
 
+	"example.com/lockstep/internal/pgtest"
 	"example.com/lockstep/pkg/eventing"
 	"example.com/lockstep/pkg/eventing/consistency"
 )
@@ -69,9 +70,7 @@ func TestAPurgePassesNoRowThatItHasDeleted(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = dump.Rollback(context.WithoutCancel(t.Context())) }()
-	if _, err := dump.Exec(t.Context(), `SELECT count(*) FROM app.inbox`); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.Exec(t, dump, `SELECT count(*) FROM app.inbox`)
 	before := b.pagesOfInbox(t)
 	c.purge(t.Context(), subscription)
 	if pages := (b.pagesOfInbox(t) - before) / batches; pages > 7*purgeBatch {
@@ -157,9 +156,7 @@ func TestInstancesAreRemembered(t *testing.T) {
 		t.Error("the start of a first delivery is recorded")
 	}
 	second.shutDown(t.Context(), nil)
-	if _, err := b.db.Exec(t.Context(), `UPDATE inbox_runs SET seen_at = now() - interval '1 day'`); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.Exec(t, b.db, `UPDATE inbox_runs SET seen_at = now() - interval '1 day'`)
 	_, err := b.db.Exec(t.Context(), `INSERT INTO inbox_runs VALUES ('renamed since', gen_random_uuid(), now() - interval '1 day')`)
 	if err != nil {
 		t.Fatal(err)

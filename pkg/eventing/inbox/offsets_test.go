@@ -9,6 +9,7 @@ import (
 
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
 
+	"example.com/lockstep/internal/pgtest"
 	"example.com/lockstep/pkg/eventing"
 	"example.com/lockstep/pkg/eventing/checkpoint"
 )
@@ -39,9 +40,7 @@ func (b *bench) offsets() *checkpoint.Store {
 
 func (b *bench) execAdmin(t *testing.T, sql string) {
 	t.Helper()
-	if _, err := b.pg.Pool(t, b.pg.Admin).Exec(t.Context(), sql); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.Exec(t, b.pg.Pool(t, b.pg.Admin), sql)
 }
 
 func (b *bench) checkpointed(t *testing.T, store *checkpoint.Store) *Consumer {
@@ -195,14 +194,9 @@ func TestEachInstanceHasAnOffset(t *testing.T) {
 	store := b.withOffsets(t)
 	first, second := b.checkpointed(t, store), b.checkpointed(t, store)
 	first.finish(t, published(event("a", 1), time.Now(), -5))
-	tx, err := b.pg.Pool(t, b.pg.Admin).Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	tx := pgtest.Begin(t, b.pg.Pool(t, b.pg.Admin))
 	defer tx.Rollback(t.Context())
-	if _, err := tx.Exec(t.Context(), `SELECT FROM app.offsets FOR UPDATE`); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.Exec(t, tx, `SELECT FROM app.offsets FOR UPDATE`)
 	second.finish(t, published(event("b", 1), time.Now(), -3))
 	if rows, err := store.Rows(t.Context()); err != nil || len(rows) != 2 {
 		t.Errorf("%+v, %v: want one of each", rows, err)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"example.com/lockstep/internal/pgtest"
 	"example.com/lockstep/pkg/eventing/txn"
 )
 
@@ -50,9 +51,7 @@ func TestAHandlersPlansAreItsOwn(t *testing.T) {
 
 func (b *bench) pagesOfInbox(t *testing.T) int {
 	t.Helper()
-	if _, err := b.db.Exec(t.Context(), `SELECT pg_stat_force_next_flush()`); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.Exec(t, b.db, `SELECT pg_stat_force_next_flush()`)
 	return b.count(t, `
 		SELECT coalesce(heap_blks_read, 0) + coalesce(heap_blks_hit, 0) + coalesce(idx_blks_read, 0) + coalesce(idx_blks_hit, 0)
 		  FROM pg_statio_user_tables WHERE relname = 'inbox'`)

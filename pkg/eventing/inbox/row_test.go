@@ -6,6 +6,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"example.com/lockstep/internal/pgtest"
 	"example.com/lockstep/pkg/eventing"
 )
 
@@ -114,9 +115,7 @@ func TestMarkStartedSeparatesTheFirstStartFromTheSecond(t *testing.T) {
 		t.Errorf("alone: started %d times, %v", n, err)
 	}
 	// Meanwhile another consumer may have finished it, and its row been purged.
-	if _, err := b.db.Exec(t.Context(), `DELETE FROM inbox WHERE event_id = $1`, old.id()); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.Exec(t, b.db, `DELETE FROM inbox WHERE event_id = $1`, old.id())
 	if n, err := c.store.markStartedAgain(t.Context(), old, maxLockWait); n != 0 || err != nil {
 		t.Errorf("purged: started %d times, %v", n, err)
 	}
@@ -173,9 +172,7 @@ func TestALivingInstanceIsRemembered(t *testing.T) {
 	c := b.consumer(t)
 	defer c.metrics.unregister()
 	c.register(t.Context())
-	if _, err := b.db.Exec(t.Context(), `UPDATE inbox_runs SET seen_at = now() - interval '1 day'`); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.Exec(t, b.db, `UPDATE inbox_runs SET seen_at = now() - interval '1 day'`)
 	if err := c.store.heartbeat(t.Context()); err != nil {
 		t.Fatal(err)
 	}

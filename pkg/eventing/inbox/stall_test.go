@@ -13,6 +13,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"example.com/lockstep/internal/pgtest"
 	"example.com/lockstep/pkg/eventing"
 )
 
@@ -59,7 +60,7 @@ func TestAFrozenProcessSpendsNoAttempt(t *testing.T) {
 	}
 	for range freezes {
 		awaitStop(t, cmd.Process.Pid, out)
-		until(t, "the database has ended its transaction", func() bool { return inTransaction(t, admin) == 0 })
+		pgtest.Until(t, "the database has ended its transaction", func() bool { return inTransaction(t, admin) == 0 })
 		if err := cmd.Process.Signal(syscall.SIGCONT); err != nil {
 			t.Fatal(err)
 		}
@@ -79,7 +80,7 @@ func TestAFrozenProcessSpendsNoAttempt(t *testing.T) {
 // because only Linux has it in /proc.
 func awaitStop(t *testing.T, pid int, output string) {
 	t.Helper()
-	until(t, "it stands still", func() bool {
+	pgtest.Until(t, "it stands still", func() bool {
 		var status syscall.WaitStatus
 		changed, err := syscall.Wait4(pid, &status, syscall.WUNTRACED|syscall.WNOHANG, nil)
 		if err != nil || changed == pid && !status.Stopped() {
@@ -127,7 +128,7 @@ func testStallDetector(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	go p.run(ctx)
-	until(t, "it has beaten again", func() bool { return p.last.Load().monotonic.After(began) })
+	pgtest.Until(t, "it has beaten again", func() bool { return p.last.Load().monotonic.After(began) })
 	cancel()
 	if !p.stalledSince(began) || p.stalledSince(time.Now().Add(stallTime)) {
 		t.Error("what it slept through is forgotten, or what comes later is not")

@@ -111,10 +111,7 @@ func (g *grant) RecvMsg(m any) error {
 
 func newWorld(t *testing.T, maxDeliveries int32) *world {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	listener := porttest.Listen(t)
 	dial := func(ctx context.Context, addr string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "tcp", addr)
 	}
@@ -221,7 +218,7 @@ func (w *world) isFull() bool {
 // much as it was opened for, or there is nothing more to bring.
 func (w *world) untilQuiet(t *testing.T, published int) {
 	t.Helper()
-	until(t, "the stream has brought what it was opened for", func() bool {
+	pgtest.Until(t, "the stream has brought what it was opened for", func() bool {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		if len(w.grants) == 0 {
@@ -292,7 +289,7 @@ func TestInHandIsBoundedOverBrokenStreams(t *testing.T) {
 		w.setOwner(fmt.Sprint("gap", i), 2)
 	}
 	w.eventually(t, part*parts, withDone)
-	until(t, "a stream is opened for the whole again", func() bool {
+	pgtest.Until(t, "a stream is opened for the whole again", func() bool {
 		all := w.opened()
 		return all[len(all)-1].bytes >= worldBytes/2*3/4
 	})
@@ -470,7 +467,7 @@ func TestAStreamWaitsForTheConnection(t *testing.T) {
 func TestAStreamThatTheBrokerDoesNotEndIsReplaced(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, 5)
-	until(t, "a stream is open", func() bool { return len(w.opened()) == 1 })
+	pgtest.Until(t, "a stream is open", func() bool { return len(w.opened()) == 1 })
 	w.deaf.Store(true)
 	streams := w.c.options.Streams.of(w.c.subscriber.String())
 	streams.mu.Lock()
@@ -481,7 +478,7 @@ func TestAStreamThatTheBrokerDoesNotEndIsReplaced(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	until(t, "another stream is open", func() bool { return len(w.opened()) == 2 })
+	pgtest.Until(t, "another stream is open", func() bool { return len(w.opened()) == 2 })
 	w.publishRaw(t, event("a", 1).Message())
 	w.eventually(t, 1, withDone)
 }

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"cloud.google.com/go/pubsub/v2"
+
+	"example.com/lockstep/internal/pgtest"
 )
 
 // A build that is older than its stream blocks the unknown events, and the next build finds
@@ -31,8 +33,8 @@ func TestADeploymentInTheWrongOrderDeadLettersNothing(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	c.process(ctx, mergeDuplicates(append(old, delivered(event("known", 1)))))
-	until(t, "said that the build is taken for wrong", func() bool { return heard.n.Load() > 0 })
-	until(t, "all of their aggregates are held", func() bool { return c.blocked.counts[unknownEvent].Load() == int64(len(old)) })
+	pgtest.Until(t, "said that the build is taken for wrong", func() bool { return heard.n.Load() > 0 })
+	pgtest.Until(t, "all of their aggregates are held", func() bool { return c.blocked.counts[unknownEvent].Load() == int64(len(old)) })
 	if n := b.count(t, `SELECT count(*) FROM inbox WHERE status = 'held'`); n != len(old) || len(b.deadLettered("")) != 0 {
 		t.Errorf("%d rows are held, %d dead letters", n, len(b.deadLettered("")))
 	}

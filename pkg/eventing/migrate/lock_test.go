@@ -15,23 +15,14 @@ func TestAMigrationBehindAReader(t *testing.T) {
 	t.Parallel()
 	pg := pgtest.New(t)
 	admin, log := pg.Pool(t, pg.Admin), slog.New(slog.DiscardHandler)
-	if _, err := admin.Exec(t.Context(), `DELETE FROM app.goose_db_version WHERE version_id = 211`); err != nil {
-		t.Fatal(err)
-	}
-	reader, err := admin.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	pgtest.Exec(t, admin, `DELETE FROM app.goose_db_version WHERE version_id = 211`)
+	reader := pgtest.Begin(t, admin)
 	defer func() { _ = reader.Rollback(context.WithoutCancel(t.Context())) }()
-	if _, err := reader.Exec(t.Context(), `SELECT FROM app.outbox_relays`); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.Exec(t, reader, `SELECT FROM app.outbox_relays`)
 	if err := pgtest.Library.Up(t.Context(), pg.Admin, log); err == nil || !strings.Contains(err.Error(), "end that transaction") {
 		t.Errorf("behind a reader: %v, want that the transaction has to end", err)
 	}
-	if err := reader.Rollback(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.End(t, reader.Rollback)
 	if err := pgtest.Library.Up(t.Context(), pg.Admin, log); err != nil {
 		t.Error(err)
 	}

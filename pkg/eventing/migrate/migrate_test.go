@@ -89,9 +89,7 @@ func TestARestoredOutboxHasRoomForPlans(t *testing.T) {
 		return n
 	}
 	created := pages()
-	if _, err := admin.Exec(t.Context(), `VACUUM FULL app.outbox`); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.Exec(t, admin, `VACUUM FULL app.outbox`)
 	rewritten := pages()
 	for range 2 { // the second one has nothing to do
 		if err := pgtest.Library.Up(t.Context(), pg.Admin, slog.New(slog.DiscardHandler)); err != nil {
@@ -152,9 +150,7 @@ func TestNoMigrationDuringARebuild(t *testing.T) {
 		t.Fatal(err)
 	}
 	admin := db.Pool(t, db.Admin)
-	if _, err := admin.Exec(t.Context(), `CREATE TABLE orders.rebuild_state ()`); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.Exec(t, admin, `CREATE TABLE orders.rebuild_state ()`)
 	if err := before.Up(t.Context(), db.Admin, log); err != nil {
 		t.Errorf("without migrations: %v", err)
 	}
@@ -165,9 +161,7 @@ func TestNoMigrationDuringARebuild(t *testing.T) {
 	if err := orders.Check(t.Context(), db.Pool(t, db.As(t, orders.Role))); !errors.Is(err, migrate.ErrBehind) {
 		t.Errorf("the migration was applied: %v", err)
 	}
-	if _, err := admin.Exec(t.Context(), `DROP TABLE orders.rebuild_state`); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.Exec(t, admin, `DROP TABLE orders.rebuild_state`)
 	if err := orders.Up(t.Context(), db.Admin, log); err != nil {
 		t.Error(err)
 	}

@@ -25,9 +25,7 @@ func TestASchemaFromAnotherServer(t *testing.T) {
 	schema.Role, schema.RequestRole = schema.Name, schema.Name+"_api"
 	do := func(sql string) {
 		t.Helper()
-		if _, err := admin.Exec(t.Context(), fmt.Sprintf(sql, schema.Name)); err != nil {
-			t.Fatalf("%s: %v", sql, err)
-		}
+		pgtest.Exec(t, admin, fmt.Sprintf(sql, schema.Name))
 	}
 	t.Cleanup(func() {
 		conn, err := pgx.Connect(context.Background(), pg.Admin)
@@ -49,10 +47,7 @@ func TestASchemaFromAnotherServer(t *testing.T) {
 		WHERE r.rolname = $1 AND s.setdatabase = 0 ORDER BY 1)::text`
 	read := func() (found string) {
 		t.Helper()
-		if err := admin.QueryRow(t.Context(), settings, schema.Role).Scan(&found); err != nil {
-			t.Fatal(err)
-		}
-		return found
+		return pgtest.Value[string](t, admin, settings, schema.Role)
 	}
 	up()
 	made := read()
@@ -94,15 +89,13 @@ func TestSequencesOfTheServiceStay(t *testing.T) {
 		}
 	}
 	up()
-	if _, err := admin.Exec(t.Context(), fmt.Sprintf(`
+	pgtest.Exec(t, admin, fmt.Sprintf(`
 		CREATE TABLE %[1]s.own (id bigint PRIMARY KEY);
 		CREATE SEQUENCE %[1]s.ids START 1000 OWNED BY %[1]s.own.id;
 		INSERT INTO %[1]s.own VALUES (5);
 		CREATE TABLE %[1]s.texts (code text);
 		CREATE SEQUENCE %[1]s.codes OWNED BY %[1]s.texts.code;
-		INSERT INTO %[1]s.texts VALUES ('2026-7')`, schema.Name)); err != nil {
-		t.Fatal(err)
-	}
+		INSERT INTO %[1]s.texts VALUES ('2026-7')`, schema.Name))
 	up()
 	var next int64
 	if err := admin.QueryRow(t.Context(), `SELECT nextval($1::text::regclass)`, schema.Name+".ids").Scan(&next); err != nil || next != 1000 {

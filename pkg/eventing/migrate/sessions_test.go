@@ -38,9 +38,7 @@ func newExisting(t *testing.T) existing {
 	e := existing{pg, migrate.Schema{Name: "events", Role: "events_" + suffix, Parts: []embed.FS{migrate.Outbox, migrate.Inbox, migrate.Operator}}, "app_" + suffix}
 	admin := pg.Pool(t, pg.Admin)
 	do := func(sql string, names ...any) {
-		if _, err := admin.Exec(t.Context(), fmt.Sprintf(sql, names...)); err != nil {
-			t.Fatal(err)
-		}
+		pgtest.Exec(t, admin, fmt.Sprintf(sql, names...))
 	}
 	do(`CREATE ROLE %s LOGIN`, e.app)
 	do(`ALTER ROLE %s SET statement_timeout = '7s'`, e.app)
@@ -67,16 +65,9 @@ func newExisting(t *testing.T) existing {
 // pool returns a pool of the service's role, changed by configure.
 func (e existing) pool(t *testing.T, configure func(*pgxpool.Config)) *pgxpool.Pool {
 	t.Helper()
-	config, err := pgxpool.ParseConfig(e.As(t, e.app))
-	if err != nil {
-		t.Fatal(err)
-	}
+	config := pgtest.Settings(t, e.As(t, e.app))
 	configure(config)
-	pool, err := pgxpool.NewWithConfig(t.Context(), config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(pool.Close)
+	pool := pgtest.Open(t, config)
 	return pool
 }
 
@@ -132,10 +123,7 @@ func TestConfigureHasTheSettingsOfTheRole(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	config, err := pgxpool.ParseConfig(e.Admin)
-	if err != nil {
-		t.Fatal(err)
-	}
+	config := pgtest.Settings(t, e.Admin)
 	e.schema.Configure(config)
 	config.ConnConfig.RuntimeParams["search_path"] = strings.Trim(config.ConnConfig.RuntimeParams["search_path"], `"`)
 	if diff := cmp.Diff(wanted, config.ConnConfig.RuntimeParams); diff != "" {

@@ -23,10 +23,7 @@ func TestMigrationsHaveTheirOwnSettings(t *testing.T) {
 	t.Parallel()
 	pg := pgtest.New(t)
 	admin := pg.Pool(t, pg.Admin)
-	var name string
-	if err := admin.QueryRow(t.Context(), `SELECT current_database()`).Scan(&name); err != nil {
-		t.Fatal(err)
-	}
+	name := pgtest.Value[string](t, admin, `SELECT current_database()`)
 	want := map[string]string{
 		"statement_timeout": "0", "lock_timeout": "0", "idle_session_timeout": "0",
 		"default_transaction_isolation": "read committed", "row_security": "on",

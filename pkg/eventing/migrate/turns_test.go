@@ -21,9 +21,7 @@ func TestSchemasDoNotTakeTurns(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer other.Release()
-	if _, err := other.Exec(t.Context(), `SELECT pg_advisory_lock($1)`, lock.DefaultLockID); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.Exec(t, other, `SELECT pg_advisory_lock($1)`, lock.DefaultLockID)
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	if err := orders.Up(ctx, pg.Admin, slog.New(slog.DiscardHandler)); err != nil {

@@ -11,7 +11,6 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"example.com/lockstep/internal/pgtest"
 	"example.com/lockstep/pkg/eventing/migrate"
@@ -25,9 +24,7 @@ func TestADatabaseOfAnotherEncodingIsRefused(t *testing.T) {
 	for _, encoding := range []string{"LATIN1", "SQL_ASCII"} {
 		name := "encoding_" + uuid.NewString()[:8]
 		create := fmt.Sprintf(`CREATE DATABASE %s ENCODING '%s' LOCALE_PROVIDER libc LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0`, name, encoding)
-		if _, err := admin.Exec(t.Context(), create); err != nil {
-			t.Fatal(err)
-		}
+		pgtest.Exec(t, admin, create)
 		t.Cleanup(func() {
 			conn, err := pgx.Connect(context.Background(), pg.Admin)
 			if err != nil {
@@ -63,18 +60,11 @@ func TestUnfitSettingsOfSessionsAreNamed(t *testing.T) {
 		"client_encoding": "LATIN1", "session_replication_role": "replica", "row_security": "off",
 		"default_transaction_isolation": "repeatable read",
 	} {
-		config, err := pgxpool.ParseConfig(pg.Admin)
-		if err != nil {
-			t.Fatal(err)
-		}
+		config := pgtest.Settings(t, pg.Admin)
 		config.ConnConfig.RuntimeParams["search_path"] = pgtest.Library.Name
 		config.ConnConfig.RuntimeParams[setting] = value
-		pool, err := pgxpool.NewWithConfig(t.Context(), config)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(pool.Close)
-		err = pgtest.Library.Check(t.Context(), pool)
+		pool := pgtest.Open(t, config)
+		err := pgtest.Library.Check(t.Context(), pool)
 		if !errors.Is(err, migrate.ErrSettings) || !strings.Contains(err.Error(), setting+" is "+value) {
 			t.Errorf("%s = %s: %v", setting, value, err)
 		}
@@ -89,9 +79,7 @@ func TestARoleWithSettingsOfItsOwn(t *testing.T) {
 	admin := pg.Pool(t, pg.Admin)
 	name := "settings_" + uuid.NewString()[:8] // roles belong to the server, which tests share
 	for _, sql := range []string{`CREATE ROLE %s LOGIN`, `ALTER ROLE %s SET statement_timeout = '7s'`} {
-		if _, err := admin.Exec(t.Context(), fmt.Sprintf(sql, name)); err != nil {
-			t.Fatal(err)
-		}
+		pgtest.Exec(t, admin, fmt.Sprintf(sql, name))
 	}
 	t.Cleanup(func() {
 		conn, err := pgx.Connect(context.Background(), pg.Admin)

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"example.com/lockstep/internal/pgtest"
 	"example.com/lockstep/pkg/eventing/migrate"
@@ -70,10 +69,7 @@ func (p process) everything(t *testing.T) { t.Helper(); p.next(t, "a key that no
 func TestNotifierUsesThePoolsHooks(t *testing.T) {
 	t.Parallel()
 	db := pgtest.New(t)
-	cfg, err := pgxpool.ParseConfig(db.Admin)
-	if err != nil {
-		t.Fatal(err)
-	}
+	cfg := pgtest.Settings(t, db.Admin)
 	own, err := pgx.ParseConfig(db.URL)
 	if err != nil {
 		t.Fatal(err)
@@ -86,11 +82,7 @@ func TestNotifierUsesThePoolsHooks(t *testing.T) {
 		_, err := conn.Exec(ctx, `SET search_path = public`)
 		return err
 	}
-	pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(pool.Close)
+	pool := pgtest.Open(t, cfg)
 	p := joined(t, notify.New(pool, "", "test", slog.New(slog.DiscardHandler)))
 	p.everything(t)
 	_, err = db.Pool(t, db.URL).Exec(t.Context(), `SELECT pg_notify('test.public', 'another one *')`)
@@ -178,11 +170,7 @@ func TestAConnectionThatBreaksIsReplaced(t *testing.T) {
 	db.Terminate(t)
 	first.everything(t) // it receives nothing now
 	first.everything(t) // and receives again
-	for deadline := time.Now().Add(patience); !first.Connected(); <-time.After(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("does not receive again")
-		}
-	}
+	pgtest.Until(t, "it receives again", first.Connected)
 	second.Publish("a") // may be lost, with a pooled connection that was ended too
 	second.Publish("a")
 	second.everything(t)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"example.com/lockstep/internal/pgtest"
+	"example.com/lockstep/internal/porttest"
 	"example.com/lockstep/pkg/eventing/backoff"
 )
 
@@ -30,10 +31,7 @@ type wire struct {
 // newWire returns url through a wire.
 func newWire(t *testing.T, to string) (w *wire, through string) {
 	t.Helper()
-	lis, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	lis := porttest.Listen(t)
 	t.Cleanup(func() { _ = lis.Close() })
 	u, err := url.Parse(to)
 	if err != nil {
@@ -220,11 +218,8 @@ func TestAServerThatStallsOnceMoreIsTriedAgainSoon(t *testing.T) {
 	listened := w.listened()
 	w.setBroken(true)
 	n.becomes(t, false, onNotify, "when the connection went silent")
-	for deadline := time.Now().Add(patience); w.listened() < listened+2; <-time.After(time.Millisecond) {
-		if time.Now().After(deadline) { // a second connection shows that the first one has received nothing
-			t.Fatal("it is not tried again")
-		}
-	}
+	// A second connection shows that the first one has received nothing.
+	pgtest.Until(t, "it is tried again", func() bool { return w.listened() >= listened+2 })
 	w.setBroken(false)
 	n.becomes(t, true, onNotify, "when new connections work")
 }

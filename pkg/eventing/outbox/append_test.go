@@ -216,9 +216,7 @@ func TestAppendIsPlannedForALargeTable(t *testing.T) {
 	b := newBenchOn(t, pg)
 	vacuum := func() {
 		t.Helper()
-		if _, err := pg.Pool(t, pg.Admin).Exec(t.Context(), `VACUUM ANALYZE app.outbox`); err != nil {
-			t.Fatal(err)
-		}
+		pgtest.Exec(t, pg.Pool(t, pg.Admin), `VACUUM ANALYZE app.outbox`)
 	}
 	vacuum() // which would cut the file where it is empty
 	b.append(t, "a", 1, 3)
@@ -249,9 +247,7 @@ func TestAppendIsPlannedForALargeTable(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := conn.Exec(t.Context(), `SELECT pg_stat_force_next_flush()`); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.Exec(t, conn, `SELECT pg_stat_force_next_flush()`)
 	if got := reads(); got != before {
 		t.Errorf("the whole table was read %d times", got-before)
 	}

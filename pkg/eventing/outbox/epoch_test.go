@@ -6,6 +6,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"example.com/lockstep/internal/pgtest"
 	"example.com/lockstep/pkg/eventing"
 )
 
@@ -24,9 +25,7 @@ func TestAppendTakesThePresentEpochOnly(t *testing.T) {
 	present(eventing.FirstEpoch)
 	b.append(t, "a", 1, 2)
 	const next = 1_795_000_000
-	if _, err := b.db.Exec(t.Context(), `INSERT INTO outbox_epochs (epoch, actor, why) VALUES ($1, 'test', '')`, int64(next)); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.Exec(t, b.db, `INSERT INTO outbox_epochs (epoch, actor, why) VALUES ($1, 'test', '')`, int64(next))
 	in := func(epoch int64, e eventing.Event) eventing.Event {
 		e.Epoch = epoch
 		return e

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"example.com/lockstep/internal/pgtest"
 	"example.com/lockstep/pkg/eventing"
 	"example.com/lockstep/pkg/eventing/outbox/queue"
 )
@@ -26,9 +27,7 @@ func TestTheLowCoversAClaimThatIsOnItsWay(t *testing.T) {
 	}
 	r.beforeFailover()
 	for range 2 {
-		if err := r.writeHeartbeat(t.Context(), false); err != nil {
-			t.Fatal(err)
-		}
+		beat(t, r)
 		r.scanDue(t, claimed)
 	}
 	if n := b.count(t, `SELECT count(*) FROM outbox JOIN outbox_relays ON NOT pg_visible_in_snapshot(xact, low)`); n != 1 {
@@ -97,9 +96,7 @@ func TestAnotherServerRefusesClaims(t *testing.T) {
 	if n := b.count(t, `SELECT count(*) FROM outbox WHERE lock_token IS NOT NULL`); n != 0 || len(claimed) != 0 || r.followUps.mayHaveUnknownLeases() {
 		t.Errorf("%d events are leased, and %d in flight", n, len(claimed))
 	}
-	if err := r.writeHeartbeat(t.Context(), false); err != nil {
-		t.Fatal(err)
-	}
+	beat(t, r)
 	r.followUps.held = nil
 	r.scanDue(t, claimed)
 	if len(claimed) != 1 {
@@ -129,9 +126,7 @@ func TestALeaseThatAFailoverBringsBack(t *testing.T) {
 	r, claimed := b.handedOver(t)
 	b.append(t, "a", 1, 1)
 	r.claim(t, claimed)
-	if err := r.writeHeartbeat(t.Context(), false); err != nil {
-		t.Fatal(err)
-	}
+	beat(t, r)
 	h := <-claimed
 	r.settleAll(t, publishResult{batch: h, report: report{published: 1}})
 	if n := b.count(t, unpublished); n != 0 || r.followUps.mayHaveUnknownLeases() {
@@ -140,9 +135,7 @@ func TestALeaseThatAFailoverBringsBack(t *testing.T) {
 	b.exec(t, `UPDATE outbox SET published_at = NULL, lock_token = '`+r.token+`', locked_at = now()`)
 	r.beforeFailover()
 	r.followUps.published = versions{} // a claim has found nothing behind the version
-	if err := r.writeHeartbeat(t.Context(), false); err != nil {
-		t.Fatal(err)
-	}
+	beat(t, r)
 	if r.followUps.low(r.inFlight) == "" || !b.isClaimedLater(t, r, claimed) {
 		t.Error("the event stays pending, and so do all events of its aggregate")
 	}
@@ -165,9 +158,7 @@ func TestAFailoverLosesTheMarkOfARetry(t *testing.T) {
 	h := <-claimed
 	h.low.life = r.followUps.met.life
 	b.exec(t, `UPDATE outbox SET next_retry_at = NULL, lock_token = NULL, locked_at = NULL`)
-	if err := r.writeHeartbeat(t.Context(), false); err != nil {
-		t.Fatal(err)
-	}
+	beat(t, r)
 	r.scanDue(t, claimed)
 	r.settleAll(t, publishResult{batch: h})
 	if !b.isClaimedLater(t, r, claimed) {
@@ -188,9 +179,7 @@ func TestAHandoverBeforeTheRelayMeetsANewServer(t *testing.T) {
 			t.Fatal("not handed over")
 		}
 		for _, when := range []string{"at the first heartbeat", "when the scans are through"} {
-			if err := r.writeHeartbeat(t.Context(), false); err != nil {
-				t.Fatal(err)
-			}
+			beat(t, r)
 			if n := b.count(t, `SELECT count(*) FROM outbox JOIN outbox_relays ON NOT pg_visible_in_snapshot(xact, low)`); n != 1 {
 				t.Errorf("committed %v: %s the relay's row does not cover the event", committed, when)
 			}
@@ -232,9 +221,7 @@ func TestAVersionOfAFormerServer(t *testing.T) {
 				r.tenants.changed = time.Now()
 			}
 			meet := func() {
-				if err := r.writeHeartbeat(t.Context(), false); err != nil {
-					t.Fatal(err)
-				}
+				beat(t, r)
 			}
 			claim := func() error {
 				by, do := byClaim, func() error { return r.claimNew(t.Context(), &claimSchedule{}, nil, claimed) }
@@ -328,9 +315,7 @@ func TestAVersionThatARefusedTurnHasTakenOnTheNewServer(t *testing.T) {
 	former := r.followUps.exclusions()
 	former.held = nil
 	b.append(t, "a", 2, 2)
-	if err := r.writeHeartbeat(t.Context(), false); err != nil {
-		t.Fatal(err)
-	}
+	beat(t, r)
 	r.scanDue(t, claimed)
 	r.settleAll(t, publishResult{batch: h, report: report{published: 1}})
 	tenant := r.followUps.heldTenant(eventing.DefaultTenant)
@@ -353,18 +338,12 @@ func TestATurnHadToLeaveAnEventOfAFormerServer(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	r, claimed := b.handedOver(t)
-	tx, err := b.db.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	tx := pgtest.Begin(t, b.db)
 	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
 	if err := Append(t.Context(), tx, nil, event("late", 1)); err != nil {
 		t.Fatal(err)
 	}
-	var former queue.TxSnapshot
-	if err := tx.QueryRow(t.Context(), `SELECT format('%1$s:%1$s:', pg_current_xact_id()::text::bigint + 1)`).Scan(&former); err != nil {
-		t.Fatal(err)
-	}
+	former := pgtest.Value[queue.TxSnapshot](t, tx, `SELECT format('%1$s:%1$s:', pg_current_xact_id()::text::bigint + 1)`)
 	r.followUps.holdSaved("busy")
 	h := r.followUps.heldTenant("busy")
 	h.leftLow, h.leftAt = former, time.Now().Add(time.Hour)
@@ -372,9 +351,7 @@ func TestATurnHadToLeaveAnEventOfAFormerServer(t *testing.T) {
 	r.beforeFailover()
 	b.append(t, "a", 1, 1)
 	for range 4 {
-		if err := r.writeHeartbeat(t.Context(), false); err != nil {
-			t.Fatal(err)
-		}
+		beat(t, r)
 		r.followUps.unknownLeasesUntil = time.Time{}
 		r.scanDue(t, claimed)
 		for len(claimed) > 0 {
@@ -390,9 +367,7 @@ func TestATurnHadToLeaveAnEventOfAFormerServer(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := tx.Commit(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.End(t, tx.Commit)
 	b.exec(t, `UPDATE outbox_relays SET seen_at = '-infinity'`)
 	successor := b.newRelay(t)
 	theirs := make(chan *leasedBatch, 10)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"example.com/lockstep/internal/pgtest"
 	"example.com/lockstep/pkg/eventing/outbox/queue"
 )
 
@@ -16,11 +17,7 @@ func (b *bench) leftBehind(t *testing.T) (gone *Relay, goOn func()) {
 	t.Helper()
 	before := b.relayDB
 	open := func() *pgxpool.Pool {
-		db, err := pgxpool.NewWithConfig(t.Context(), b.db.Config())
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(db.Close)
+		db := pgtest.Open(t, b.db.Config())
 		return db
 	}
 	b.relayDB = open()
@@ -45,15 +42,11 @@ func TestTheEventsOfAKilledRelayDoNotWaitForTheirLeases(t *testing.T) {
 	b := newBench(t)
 	r, claimed := b.handedOver(t)
 	b.leftBehind(t)
-	if err := r.writeHeartbeat(t.Context(), false); err != nil {
-		t.Fatal(err)
-	}
+	beat(t, r)
 	if !r.scanDue(t, claimed) || len(claimed) != 1 {
 		t.Errorf("%d batches are claimed", len(claimed))
 	}
-	if err := r.writeHeartbeat(t.Context(), false); err != nil {
-		t.Fatal(err)
-	}
+	beat(t, r)
 	if !r.followUps.due().scanAt.IsZero() || b.count(t, `SELECT count(*) FROM outbox_relays`) != 2 {
 		t.Error("the same relay is scanned for again, or its row is gone")
 	}
@@ -65,18 +58,14 @@ func TestARelayThatWasTakenForGoneHasItsLeasesAgain(t *testing.T) {
 	b := newBench(t)
 	r, claimed := b.handedOver(t)
 	late, goOn := b.leftBehind(t)
-	if err := r.writeHeartbeat(t.Context(), false); err != nil {
-		t.Fatal(err)
-	}
+	beat(t, r)
 	isGone := func() bool { return slices.Contains(r.followUps.exclusions().gone, late.token) }
 	if !isGone() {
 		t.Fatal("it is not gone")
 	}
 	goOn()
 	for _, relay := range []*Relay{late, r} {
-		if err := relay.writeHeartbeat(t.Context(), false); err != nil {
-			t.Fatal(err)
-		}
+		beat(t, relay)
 	}
 	if isGone() {
 		t.Error("it is gone for ever")
@@ -94,9 +83,7 @@ func TestTheNextHeartbeatFindsAKilledRelay(t *testing.T) {
 	r, _ := b.handedOver(t)
 	killed, _ := b.leftBehind(t)
 	b.exec(t, `UPDATE outbox_relays SET seen_at = now() - interval '3600 ms' WHERE token = '`+killed.token+`'`)
-	if err := r.writeHeartbeat(t.Context(), false); err != nil {
-		t.Fatal(err)
-	}
+	beat(t, r)
 	const least = queue.HeartbeatEvery / 2 // of a pause without a reason
 	if pause := r.nextHeartbeat(); pause >= least {
 		t.Errorf("the next heartbeat is in %v", pause)
@@ -118,9 +105,7 @@ func TestAFailedHeartbeatIsRepeatedSoon(t *testing.T) {
 	b := newBench(t)
 	r, _ := b.handedOver(t)
 	const usual = queue.HeartbeatEvery / 2 // the least pause after an answer
-	if err := r.writeHeartbeat(t.Context(), false); err != nil {
-		t.Fatal(err)
-	}
+	beat(t, r)
 	if pause := r.nextHeartbeat(); pause < usual {
 		t.Errorf("after an answer the next heartbeat is in %v", pause)
 	}
@@ -135,9 +120,7 @@ func TestAFailedHeartbeatIsRepeatedSoon(t *testing.T) {
 			t.Errorf("after %d failures the next heartbeat is in %v, want %v at most", failures+1, pause, most)
 		}
 	}
-	if err := r.writeHeartbeat(t.Context(), false); err != nil {
-		t.Fatal(err)
-	}
+	beat(t, r)
 	if pause := r.nextHeartbeat(); pause < usual {
 		t.Errorf("after the failures have ended the next heartbeat is in %v", pause)
 	}
@@ -167,9 +150,7 @@ func TestNoRelayIsGoneForANewOneAfterAStall(t *testing.T) {
 	if r.writeHeartbeat(cancelled, false) == nil {
 		t.Fatal("a heartbeat has an answer")
 	}
-	if err := r.writeHeartbeat(t.Context(), false); err != nil {
-		t.Fatal(err)
-	}
+	beat(t, r)
 	if e := r.followUps.exclusions(); len(e.gone) != 0 || len(e.alive) != 1 {
 		t.Errorf("gone %v, alive %v", e.gone, e.alive)
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"example.com/lockstep/internal/pgtest"
 	"example.com/lockstep/pkg/eventing"
 	"example.com/lockstep/pkg/eventing/outbox/queue"
 	"example.com/lockstep/pkg/eventing/tenant"
@@ -41,13 +42,8 @@ func TestHandoverOfALateInsert(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	r, claimed := b.handedOver(t)
-	blocker, err := b.db.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := blocker.Exec(t.Context(), `SELECT pg_advisory_xact_lock(7)`); err != nil {
-		t.Fatal(err)
-	}
+	blocker := pgtest.Begin(t, b.db)
+	pgtest.Exec(t, blocker, `SELECT pg_advisory_xact_lock(7)`)
 	clock := *r.clock.Load()
 	clock.Time = clock.Time.Add(-handoverTime) // the time that the statement is about to wait
 	r.clock.Store(&clock)
@@ -65,9 +61,7 @@ func TestHandoverOfALateInsert(t *testing.T) {
 	if r.inFlight.opened() != 0 || r.scanDue(t, claimed) || len(claimed) != 0 {
 		t.Fatalf("%d handovers are open, or a scan is due for an event that is not there", r.inFlight.opened())
 	}
-	if err := blocker.Commit(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.End(t, blocker.Commit)
 	if err := <-ended; err != nil || h.Committed() {
 		t.Fatalf("%v; or the closed handover accepts the event", err)
 	}
@@ -118,10 +112,7 @@ func TestFailedHandoverThatCommitsLate(t *testing.T) {
 	b := newBench(t)
 	r, claimed := b.handedOver(t)
 	h := r.Handover()
-	tx, err := b.db.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	tx := pgtest.Begin(t, b.db)
 	if err := h.Append(t.Context(), tx, nil, event("a", 1)); err != nil {
 		t.Fatal(err)
 	}
@@ -130,9 +121,7 @@ func TestFailedHandoverThatCommitsLate(t *testing.T) {
 	if r.inFlight.opened() != 1 || r.inFlight.events != 1 || r.scanDue(t, claimed) {
 		t.Errorf("%d handovers are open, %d events in flight, or a scan is due", r.inFlight.opened(), r.inFlight.events)
 	}
-	if err := tx.Commit(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.End(t, tx.Commit)
 	r.inFlight.handBack(h)
 	b.handBack(t, r, claimed)
 	if !r.scanDue(t, claimed) || len(claimed) != 1 || r.inFlight.opened() != 0 {

@@ -10,6 +10,7 @@ import (
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
 	"github.com/jackc/pgx/v5"
 
+	"example.com/lockstep/internal/pgtest"
 	"example.com/lockstep/pkg/eventing"
 )
 
@@ -99,9 +100,7 @@ func TestHandoverWithinASavepoint(t *testing.T) {
 	exec := func(sql string) func(*testing.T, pgx.Tx) {
 		return func(t *testing.T, tx pgx.Tx) {
 			t.Helper()
-			if _, err := tx.Exec(t.Context(), sql); err != nil {
-				t.Fatal(err)
-			}
+			pgtest.Exec(t, tx, sql)
 		}
 	}
 	cases := map[string]struct {

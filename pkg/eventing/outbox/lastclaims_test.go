@@ -2,52 +2,25 @@ package outbox
 
 import (
 	"context"
-	"slices"
-	"strings"
 	"sync/atomic"
 	"testing"
 
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
-	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 	"google.golang.org/grpc/status"
+
+	"example.com/lockstep/internal/pgtest"
 )
 
-// claimTracer calls claimed after each answer to a claim of new events.
-type claimTracer struct{ claimed func() }
-
-type isClaim struct{}
-
-func (claimTracer) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
-	return ctx
-}
-
-func (claimTracer) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
-
-func (claimTracer) TraceBatchStart(ctx context.Context, _ *pgx.Conn, b pgx.TraceBatchStartData) context.Context {
-	return context.WithValue(ctx, isClaim{}, slices.ContainsFunc(b.Batch.QueuedQueries, func(q *pgx.QueuedQuery) bool {
-		return strings.Contains(q.SQL, "WITH fresh AS MATERIALIZED")
-	}))
-}
-
-func (claimTracer) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) {}
-
-func (c claimTracer) TraceBatchEnd(ctx context.Context, _ *pgx.Conn, _ pgx.TraceBatchEndData) {
-	if claim, _ := ctx.Value(isClaim{}).(bool); claim {
-		c.claimed()
-	}
-}
-
-// traceClaims gives the relays a pool that calls claimed.
+// traceClaims gives the relays a pool that calls claimed after each answer to a claim of new events.
 func (b *bench) traceClaims(t *testing.T, claimed func()) {
 	t.Helper()
 	cfg := b.db.Config().Copy()
-	cfg.ConnConfig.Tracer = claimTracer{claimed}
-	db, err := pgxpool.NewWithConfig(t.Context(), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(db.Close)
+	cfg.ConnConfig.Tracer = &pgtest.Tracer{After: func(trip pgtest.Trip, _ error) {
+		if trip.Contains("WITH fresh AS MATERIALIZED") {
+			claimed()
+		}
+	}}
+	db := pgtest.Open(t, cfg)
 	b.relayDB = db
 }
 

@@ -199,9 +199,7 @@ func TestWorkRemembersItsLife(t *testing.T) {
 	now := func() life { return r.followUps.met.life }
 	meet := func() {
 		t.Helper()
-		if err := r.writeHeartbeat(t.Context(), false); err != nil {
-			t.Fatal(err)
-		}
+		beat(t, r)
 		r.followUps.unknownLeasesUntil = time.Time{}
 	}
 	version := int64(0)

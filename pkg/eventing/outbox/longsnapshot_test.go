@@ -38,9 +38,7 @@ func TestUnderALongTransaction(t *testing.T) {
 	}
 	// A failure must not leave the pool waiting for it.
 	defer func() { _ = session.Rollback(context.WithoutCancel(t.Context())) }()
-	if _, err := session.Exec(t.Context(), `SELECT count(*) FROM app.outbox`); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.Exec(t, session, `SELECT count(*) FROM app.outbox`)
 	b.publishedRows(t, rows)
 
 	// One relay dies with a lease; the broker has not answered it.
@@ -75,12 +73,8 @@ func TestUnderALongTransaction(t *testing.T) {
 	t.Logf("%d rows published under a held snapshot: the events of a killed relay left %s after its end", rows, time.Since(killed))
 	firstSightings(t, b.sent("orphan"), 3)
 
-	if err := session.Rollback(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := admin.Exec(t.Context(), `VACUUM app.outbox`); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.End(t, session.Rollback)
+	pgtest.Exec(t, admin, `VACUUM app.outbox`)
 	clean := b.commitToPublish(t, r, samples, &awaited, acknowledged)
 	for name, took := range map[string][]time.Duration{"held": held, "released and vacuumed": clean} {
 		t.Logf("commit to publish, snapshot %s: p50 %s, p99 %s, max %s", name, took[samples/2], took[samples*99/100], took[samples-1])
@@ -92,19 +86,14 @@ func TestUnderALongTransaction(t *testing.T) {
 func (b *bench) publishedRows(t *testing.T, rows int) {
 	t.Helper()
 	const each = 5_000 // a statement ends within its time limit on a busy machine, too
-	var low string
-	if err := b.db.QueryRow(t.Context(), `SELECT pg_current_xact_id()::text`).Scan(&low); err != nil {
-		t.Fatal(err)
-	}
+	low := pgtest.Value[string](t, b.db, `SELECT pg_current_xact_id()::text`)
 	for done := 0; done < rows; done += each {
 		b.exec(t, `
 			INSERT INTO outbox (id, aggregate_type, aggregate_id, event_type, version, payload)
 			SELECT gen_random_uuid(), 'video', 'old-' || ($1::int + n), 'VideoUpdated', 1, '' FROM generate_series(1, $2::int) n`, done, min(each, rows-done))
 		b.exec(t, `UPDATE outbox SET lock_token = 'old', locked_at = now() WHERE xact > $1::text::xid8`, low)
 		b.exec(t, `UPDATE outbox SET lock_token = NULL, locked_at = NULL, published_at = now() WHERE xact > $1::text::xid8`, low)
-		if err := b.db.QueryRow(t.Context(), `SELECT pg_current_xact_id()::text`).Scan(&low); err != nil {
-			t.Fatal(err)
-		}
+		low = pgtest.Value[string](t, b.db, `SELECT pg_current_xact_id()::text`)
 	}
 	b.since = low
 	// The relays that published them had finished.
@@ -149,13 +138,8 @@ func TestNewEventsLeaveWhileAllElseFails(t *testing.T) {
 	b.append(t, "a", 1, 1)
 	b.eventually(t, 0, unpublished)
 	b.poll(t, func() bool { return r.backlog.Load().known() == 1 }, "the backlog was never known")
-	tx, err := pg.Pool(t, pg.Admin).Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := tx.Exec(t.Context(), `LOCK TABLE app.outbox_relays IN ACCESS EXCLUSIVE MODE`); err != nil {
-		t.Fatal(err)
-	}
+	tx := pgtest.Begin(t, pg.Pool(t, pg.Admin))
+	pgtest.Exec(t, tx, `LOCK TABLE app.outbox_relays IN ACCESS EXCLUSIVE MODE`)
 	var unknown atomic.Bool
 	for v := int64(2); !unknown.Load(); v++ {
 		b.append(t, "a", v, v)
@@ -166,9 +150,7 @@ func TestNewEventsLeaveWhileAllElseFails(t *testing.T) {
 	if n := r.failures.Load(); n != 0 {
 		t.Errorf("%d failures of the database in a row", n)
 	}
-	if err := tx.Rollback(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.End(t, tx.Rollback)
 }
 
 // A row was changed by hand, and no relay has a reason to scan for it. The sweep through

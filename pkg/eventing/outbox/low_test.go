@@ -9,8 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgxpool"
-
 	"example.com/lockstep/internal/pgtest"
 	"example.com/lockstep/pkg/eventing/outbox/queue"
 )
@@ -50,22 +48,15 @@ func TestTopicResumedDuringAClaimIsScanned(t *testing.T) {
 	c.pause(causeOutage)
 	c.retryAt = time.Now().Add(time.Hour)
 	b.append(t, "a", 1, 1)
-	tx, err := pg.Pool(t, pg.Admin).Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := tx.Exec(t.Context(), `LOCK TABLE app.outbox IN ACCESS EXCLUSIVE MODE`); err != nil {
-		t.Fatal(err)
-	}
+	tx := pgtest.Begin(t, pg.Pool(t, pg.Admin))
+	pgtest.Exec(t, tx, `LOCK TABLE app.outbox IN ACCESS EXCLUSIVE MODE`)
 	done := make(chan struct{})
 	go func() { defer close(done); r.step(t.Context(), &s, claimed) }()
 	b.poll(t, func() bool { return len(r.followUps.exclusions().paused) == 1 }, "no claim is on its way")
 	if c.succeeded("b") {
 		r.followUps.topicResumed(c.types)
 	}
-	if err := tx.Rollback(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.End(t, tx.Rollback)
 	<-done
 	s.pollAt = time.Now().Add(time.Hour)
 	r.step(t.Context(), &s, claimed)
@@ -102,11 +93,7 @@ func TestEventsOfALostClaimAreScanned(t *testing.T) {
 		conn, err := dial(ctx, network, address)
 		return lossy{conn, &lose}, err
 	}
-	db, err := pgxpool.NewWithConfig(t.Context(), config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(db.Close)
+	db := pgtest.Open(t, config)
 	b.relayDB = db
 	r, claimed := b.newRelay(t), make(chan *leasedBatch, 10)
 	var s claimSchedule
@@ -207,9 +194,7 @@ func TestAnotherServerAfterAnUnansweredHeartbeat(t *testing.T) {
 	if r.writeHeartbeat(cancelled, false) == nil {
 		t.Fatal("a heartbeat without an answer reports none")
 	}
-	if err := r.writeHeartbeat(t.Context(), false); err != nil {
-		t.Fatal(err)
-	}
+	beat(t, r)
 	if r.followUps.seen == "1000000:1000000:" {
 		t.Error("new events are those since a snapshot of another server")
 	}

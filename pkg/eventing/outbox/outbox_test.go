@@ -166,32 +166,18 @@ func (b *bench) newRelay(t *testing.T) *Relay {
 // eventually polls the database until query answers want.
 func (b *bench) eventually(t *testing.T, want int, query string, args ...any) {
 	t.Helper()
-	b.poll(t, func() bool { return b.count(t, query, args...) == want }, fmt.Sprintf("%s: want %d", query, want))
+	pgtest.Await(t, b.db, want, query, args...)
 }
 
 // poll asks until the answer is yes.
 func (b *bench) poll(t *testing.T, yes func() bool, otherwise string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for !yes() {
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			t.Fatal(otherwise)
-		}
-	}
+	pgtest.Until(t, otherwise, yes)
 }
 
 func (b *bench) count(t *testing.T, query string, args ...any) int {
 	t.Helper()
-	var n int
-	if err := b.db.QueryRow(t.Context(), query, args...).Scan(&n); err != nil {
-		t.Fatalf("%s: %v", query, err)
-	}
-	return n
+	return pgtest.Value[int](t, b.db, query, args...)
 }
 
 const (
@@ -253,9 +239,7 @@ func TestOrderedDetectsDisorder(t *testing.T) {
 
 func (b *bench) exec(t *testing.T, sql string, args ...any) {
 	t.Helper()
-	if _, err := b.db.Exec(t.Context(), sql, args...); err != nil {
-		t.Fatalf("%s: %v", sql, err)
-	}
+	pgtest.Exec(t, b.db, sql, args...)
 }
 
 // claimAll has r claim, by one page of a scan, all that is pending.
@@ -269,6 +253,14 @@ func (b *bench) claimAll(t *testing.T, r *Relay, claimed chan<- *leasedBatch) {
 		t.Fatal("no room for a claim")
 	}
 	if err := r.scan(t.Context(), s, actScanPage, claimed); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// beat has r write a heartbeat.
+func beat(t *testing.T, r *Relay) {
+	t.Helper()
+	if err := r.writeHeartbeat(t.Context(), false); err != nil {
 		t.Fatal(err)
 	}
 }

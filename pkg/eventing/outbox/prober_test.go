@@ -9,7 +9,6 @@ import (
 
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -29,23 +28,15 @@ type tracedClaims struct {
 	delay   sync.RWMutex
 }
 
-func (l *tracedClaims) TraceBatchStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceBatchStartData) context.Context {
-	for _, q := range data.Batch.QueuedQueries {
-		if len(q.Arguments) > 4 && q.Arguments[4] == candidatesPerProbe { // a claim's limit of events
+func (l *tracedClaims) trace(_ context.Context, _ *pgx.Conn, trip pgtest.Trip) {
+	for _, sent := range trip {
+		if len(sent.Args) > 4 && sent.Args[4] == candidatesPerProbe { // a claim's limit of events
 			l.seen.Add(1)
 			signal(l.started)
 			l.delay.RLock()
 			l.delay.RUnlock() //nolint:staticcheck,gocritic // it only waits for the writer
 		}
 	}
-	return ctx
-}
-
-func (*tracedClaims) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) {}
-func (*tracedClaims) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData)     {}
-func (*tracedClaims) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData)     {}
-func (*tracedClaims) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
-	return ctx
 }
 
 // newTopicsBench has two topics, for aggregate types video and engagement.
@@ -57,12 +48,8 @@ func newTopicsBench(t *testing.T) (*bench, *tracedClaims) {
 		t.Fatal(err)
 	}
 	config, l := b.db.Config(), &tracedClaims{started: make(chan struct{}, 1)}
-	config.ConnConfig.Tracer = l
-	db, err := pgxpool.NewWithConfig(t.Context(), config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(db.Close)
+	config.ConnConfig.Tracer = &pgtest.Tracer{Before: l.trace}
+	db := pgtest.Open(t, config)
 	b.db = db
 	return b, l
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"example.com/lockstep/internal/pgtest"
 	"example.com/lockstep/pkg/eventing/outbox/queue"
 )
 
@@ -44,10 +45,7 @@ func TestASearchForProbesThatIsNotCoveredBeginsAgain(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	r, claimed := b.registered(t)
-	open, err := b.db.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	open := pgtest.Begin(t, b.db)
 	defer func() { _ = open.Rollback(t.Context()) }()
 	if err := Append(t.Context(), open, nil, event("open", 1)); err != nil {
 		t.Fatal(err)
@@ -61,9 +59,7 @@ func TestASearchForProbesThatIsNotCoveredBeginsAgain(t *testing.T) {
 		t.Fatalf("the search from %s had one page", p.scan.low.snapshot)
 	}
 	begun := p.scan.low.snapshot
-	if err := open.Commit(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.End(t, open.Commit)
 	r.followUps.seen = snapshotNow(t, b)
 	r.probeTopic(t.Context(), p, p.startProbe(), claimed)
 	if low := r.followUps.low(r.inFlight); low != begun && p.scan.low.snapshot == begun {

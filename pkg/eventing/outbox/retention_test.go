@@ -67,16 +67,14 @@ func TestAnErrorCostsRetentionNothingOfThePass(t *testing.T) {
 	pg := pgtest.New(t)
 	b := newBenchOn(t, pg)
 	b.oldRows(t)
-	if _, err := pg.Pool(t, pg.Admin).Exec(t.Context(), `
+	pgtest.Exec(t, pg.Pool(t, pg.Admin), `
 		CREATE SEQUENCE app.failures;
 		CREATE FUNCTION app.fail() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $$
 		BEGIN
 		  IF OLD.version = 2500 AND nextval('app.failures') <= 2 THEN RAISE 'disk full'; END IF;
 		  RETURN OLD;
 		END $$;
-		CREATE TRIGGER fail BEFORE DELETE ON app.outbox FOR EACH ROW EXECUTE FUNCTION app.fail()`); err != nil {
-		t.Fatal(err)
-	}
+		CREATE TRIGGER fail BEFORE DELETE ON app.outbox FOR EACH ROW EXECUTE FUNCTION app.fail()`)
 	r := b.newRelay(t)
 	r.options.Retention = time.Hour
 	ctx, cancel := context.WithCancel(t.Context())

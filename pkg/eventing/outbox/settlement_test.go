@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"example.com/lockstep/internal/pgtest"
+	"example.com/lockstep/internal/porttest"
 	"example.com/lockstep/pkg/eventing/outbox/queue"
 )
 
@@ -33,14 +34,9 @@ func (r *Relay) settleAll(t *testing.T, l ...publishResult) {
 // lock locks the row of a version in a transaction of its own, until release.
 func (b *bench) lock(t *testing.T, aggregate string, version int64) (release func()) {
 	t.Helper()
-	tx, err := b.db.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	tx := pgtest.Begin(t, b.db)
 	t.Cleanup(func() { _ = tx.Rollback(context.Background()) })
-	if _, err := tx.Exec(t.Context(), `SELECT FROM outbox WHERE aggregate_id = $1 AND version = $2 FOR UPDATE`, aggregate, version); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.Exec(t, tx, `SELECT FROM outbox WHERE aggregate_id = $1 AND version = $2 FOR UPDATE`, aggregate, version)
 	return func() {
 		if err := tx.Rollback(context.WithoutCancel(t.Context())); err != nil {
 			t.Error(err)
@@ -107,12 +103,10 @@ func newSlowBench(t *testing.T) *bench {
 	t.Helper()
 	pg := pgtest.New(t)
 	admin := pg.Pool(t, pg.Admin)
-	if _, err := admin.Exec(t.Context(), `
+	pgtest.Exec(t, admin, `
 		CREATE FUNCTION app.slow() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(0.02); RETURN NEW; END $$;
 		CREATE TRIGGER slow BEFORE UPDATE ON app.outbox FOR EACH ROW
-		  WHEN (OLD.published_at IS NULL AND NEW.published_at IS NOT NULL) EXECUTE FUNCTION app.slow()`); err != nil {
-		t.Fatal(err)
-	}
+		  WHEN (OLD.published_at IS NULL AND NEW.published_at IS NOT NULL) EXECUTE FUNCTION app.slow()`)
 	b := newBenchOn(t, pg)
 	b.relayDB = pg.Pool(t, pg.URL+"&statement_timeout=300")
 	return b
@@ -217,10 +211,7 @@ func newGate(t *testing.T, rawURL *string) *gate {
 	if socket := u.Query().Get("host"); socket != "" {
 		network, address = "unix", socket+"/.s.PGSQL."+u.Query().Get("port")
 	}
-	lis, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	lis := porttest.Listen(t)
 	t.Cleanup(func() { _ = lis.Close() })
 	closed, shut := context.WithCancel(t.Context())
 	pass := func(to, from net.Conn) {

@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 
+	"example.com/lockstep/internal/pgtest"
 	"example.com/lockstep/pkg/eventing/outbox/queue"
 )
 
@@ -29,11 +29,7 @@ func (b *bench) waitingPool(t *testing.T) (wait func() (arrived chan struct{}, g
 		}
 		return true, nil
 	}
-	db, err := pgxpool.NewWithConfig(t.Context(), config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(db.Close)
+	db := pgtest.Open(t, config)
 	b.relayDB = db
 	return func() (arrived chan struct{}, goOn func()) {
 		p := &pause{make(chan struct{}), make(chan struct{})}
@@ -64,9 +60,7 @@ func TestATakeoverWithAnOlderLowOfItsOwn(t *testing.T) {
 	r, claimed := b.handedOver(t)
 	other, lost := b.handedOver(t)
 	for _, relay := range []*Relay{r, other} {
-		if err := relay.writeHeartbeat(t.Context(), false); err != nil {
-			t.Fatal(err)
-		}
+		beat(t, relay)
 	}
 	b.append(t, "a", 1, 1)
 	r.claim(t, claimed)
@@ -79,9 +73,7 @@ func TestATakeoverWithAnOlderLowOfItsOwn(t *testing.T) {
 		t.Fatal(len(lost), len(claimed), err)
 	}
 	b.exec(t, `UPDATE outbox_relays SET seen_at = now() - interval '16 s' WHERE token = '`+other.token+`'`)
-	if err := r.writeHeartbeat(t.Context(), false); err != nil {
-		t.Fatal(err)
-	}
+	beat(t, r)
 	if n := b.count(t, `SELECT count(*) FROM outbox_relays`); n != 1 {
 		t.Fatalf("%d relays are left", n)
 	}
@@ -104,13 +96,8 @@ func TestARelayEndsWhileAClaimIsOnItsWay(t *testing.T) {
 	wait := b.waitingPool(t)
 	r, claimed := b.handedOver(t)
 	ending, _ := b.handedOver(t)
-	if err := r.writeHeartbeat(t.Context(), false); err != nil {
-		t.Fatal(err)
-	}
-	tx, err := b.db.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	beat(t, r)
+	tx := pgtest.Begin(t, b.db)
 	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
 	if err := ending.Handover().Append(t.Context(), tx, nil, event("a", 1)); err != nil {
 		t.Fatal(err)
@@ -120,15 +107,11 @@ func TestARelayEndsWhileAClaimIsOnItsWay(t *testing.T) {
 	go func() { defer close(done); r.claim(t, claimed) }()
 	<-arrived
 	ending.deregister(t.Context())
-	if err := r.writeHeartbeat(t.Context(), false); err != nil {
-		t.Fatal(err)
-	}
+	beat(t, r)
 	if !r.scanDue(t, claimed) {
 		t.Fatal("the relay that has ended is not taken over")
 	}
-	if err := tx.Commit(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.End(t, tx.Commit)
 	goOn()
 	<-done
 	if n := b.count(t, leased); n != 1 || len(claimed) != 0 {
@@ -160,13 +143,8 @@ func TestAHandoverThatARelayWithoutARowHasClaimed(t *testing.T) {
 	b := newBench(t)
 	r, claimed := b.handedOver(t)
 	other, theirs := b.handedOver(t)
-	if err := r.writeHeartbeat(t.Context(), false); err != nil {
-		t.Fatal(err)
-	}
-	tx, err := b.db.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	beat(t, r)
+	tx := pgtest.Begin(t, b.db)
 	h := r.Handover()
 	if err := h.Append(t.Context(), tx, nil, event("a", 1)); err != nil {
 		t.Fatal(err)
@@ -176,9 +154,7 @@ func TestAHandoverThatARelayWithoutARowHasClaimed(t *testing.T) {
 	}
 	r.claim(t, claimed)
 	b.exec(t, `UPDATE outbox_relays SET seen_at = now() - interval '16 s' WHERE token = '`+other.token+`'`)
-	if err := r.writeHeartbeat(t.Context(), false); err != nil {
-		t.Fatal(err)
-	}
+	beat(t, r)
 	r.scanDue(t, claimed)
 	b.exec(t, `UPDATE outbox SET locked_at = now() - interval '21 s'`)
 	other.claim(t, theirs)

@@ -182,9 +182,7 @@ func TestRelaysTellEachOtherOfTenants(t *testing.T) {
 	}
 	for range 2 { // the first has nothing to learn from yet
 		for _, r := range relays {
-			if err := r.writeHeartbeat(t.Context(), false); err != nil {
-				t.Fatal(err)
-			}
+			beat(t, r)
 		}
 	}
 	for i, r := range relays {

@@ -32,16 +32,12 @@ func TestTheOldestEventBehindAHeldTenant(t *testing.T) {
 	wanted("before the hold", time.Hour)
 	r.followUps.hold([]string{"busy"})
 	wanted("at the hold", 0)
-	if _, err := admin.Exec(t.Context(), `ALTER TABLE app.outbox RENAME TO elsewhere`); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.Exec(t, admin, `ALTER TABLE app.outbox RENAME TO elsewhere`)
 	r.readBacklog(t.Context())
 	if r.backlog.Load().failures != 1 {
 		t.Error("a reading without a table has not failed")
 	}
-	if _, err := admin.Exec(t.Context(), `ALTER TABLE app.elsewhere RENAME TO outbox`); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.Exec(t, admin, `ALTER TABLE app.elsewhere RENAME TO outbox`)
 	wanted("in the search", 0)
 	wanted("at the end of the search", 30*time.Minute)
 	wanted("in the next search", 30*time.Minute)

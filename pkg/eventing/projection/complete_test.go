@@ -12,6 +12,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"example.com/lockstep/internal/pgtest"
 	"example.com/lockstep/pkg/eventing/consistency"
 	"example.com/lockstep/pkg/eventing/inbox"
 	"example.com/lockstep/pkg/eventing/projection"
@@ -52,9 +53,7 @@ func TestOddRowsHoldUpNoCompletion(t *testing.T) {
 	t.Parallel()
 	s := newShelf(t)
 	s.asOf = minuteOf(30)
-	if _, err := s.admin.Exec(t.Context(), `ALTER TABLE app.notes ADD CHECK (body <> 'odd')`); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.Exec(t, s.admin, `ALTER TABLE app.notes ADD CHECK (body <> 'odd')`)
 	const rows, oddRows = 150, 130
 	for i := range rows {
 		id := fmt.Sprintf("a/%03d", i)

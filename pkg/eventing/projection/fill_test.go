@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"example.com/lockstep/internal/pgtest"
 	"example.com/lockstep/pkg/eventing/consistency"
 	"example.com/lockstep/pkg/eventing/inbox"
 	"example.com/lockstep/pkg/eventing/projection"
@@ -118,23 +119,16 @@ func TestFillGivesWay(t *testing.T) {
 	}
 	last := newNote(fmt.Sprintf("a/%03d", pageNotes-1), 1, 1, "old")
 	s.apply(t, change(inbox.Put, last))
-	tx, err := s.admin.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	tx := pgtest.Begin(t, s.admin)
 	defer func() { _ = tx.Rollback(t.Context()) }()
-	if _, err := tx.Exec(t.Context(), `UPDATE app.notes SET body = body`); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.Exec(t, tx, `UPDATE app.notes SET body = body`)
 	if f, err := s.Fill(t.Context(), ""); !errors.Is(err, txn.ErrLocked) || f != (projection.Filled{}) {
 		t.Errorf("%+v, %v", f, err)
 	}
 	if n := len(s.rows(t)); n != 33 {
 		t.Errorf("%d rows, want those of the first transaction and the locked one", n)
 	}
-	if err := tx.Rollback(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.End(t, tx.Rollback)
 	if f, err := s.Fill(t.Context(), ""); err != nil || !f.Done || f.Rows != pageNotes || f.Written != pageNotes-32 {
 		t.Errorf("%+v, %v", f, err)
 	}
@@ -178,16 +172,12 @@ func TestFillLeavesOddRows(t *testing.T) {
 		}
 		s.has(n)
 	}
-	if _, err := s.admin.Exec(t.Context(), `INSERT INTO app.notes (`+noteColumns+`) VALUES ('odd', 'a', '050', 1, 1, false, NULL, 'infinity')`); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.Exec(t, s.admin, `INSERT INTO app.notes (`+noteColumns+`) VALUES ('odd', 'a', '050', 1, 1, false, NULL, 'infinity')`)
 	pages, sum := s.fillAll(t)
 	if pages != 3 || sum.Rows != len(want)+2 || sum.Written != len(want) || sum.Failed != 2 {
 		t.Errorf("%d pages, %+v", pages, sum)
 	}
-	if _, err := s.admin.Exec(t.Context(), `DELETE FROM app.notes WHERE name = '050'`); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.Exec(t, s.admin, `DELETE FROM app.notes WHERE name = '050'`)
 	var got []string
 	for _, n := range s.rows(t) {
 		got = append(got, n.id())
@@ -211,9 +201,7 @@ func TestFillOfATableThatRefusesMany(t *testing.T) {
 		s.has(newNote(fmt.Sprintf("a/%03d", i), 1, 2, "odd"))
 	}
 	s.has(newNote("a/999", 1, 2, "owned"))
-	if _, err := s.admin.Exec(t.Context(), `ALTER TABLE app.notes ADD CHECK (body <> 'odd')`); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.Exec(t, s.admin, `ALTER TABLE app.notes ADD CHECK (body <> 'odd')`)
 	if f, err := s.Fill(t.Context(), ""); err != nil || f.Failed != pageNotes-1 || f.Written != 1 || !f.Done {
 		t.Errorf("%+v, %v", f, err)
 	}

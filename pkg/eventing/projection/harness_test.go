@@ -100,9 +100,7 @@ func newShelf(t *testing.T) *shelf {
 	t.Helper()
 	pg := pgtest.New(t)
 	s := &shelf{admin: pg.Pool(t, pg.Admin), owner: map[string]note{}}
-	if _, err := s.admin.Exec(t.Context(), noteSchema); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.Exec(t, s.admin, noteSchema)
 	s.db = pg.Pool(t, pg.URL)
 	s.writer = txn.NewWriter(s.db)
 	s.notes = &notes{shelf: s}
@@ -157,13 +155,4 @@ func require(t *testing.T, q consistency.Request, wanted ...consistency.Position
 		t.Fatal(err)
 	}
 	return d
-}
-
-func (*shelf) until(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(patience); !holds(); <-time.After(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("not so: " + what)
-		}
-	}
 }

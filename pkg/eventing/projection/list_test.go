@@ -11,6 +11,7 @@ import (
 
 	gocmp "github.com/google/go-cmp/cmp"
 
+	"example.com/lockstep/internal/pgtest"
 	"example.com/lockstep/pkg/eventing"
 	"example.com/lockstep/pkg/eventing/consistency"
 	"example.com/lockstep/pkg/eventing/inbox"
@@ -224,14 +225,9 @@ func TestAListThatMeetsALock(t *testing.T) {
 	p := &pages{shelf: newShelf(t), t: t}
 	p.apply(t, change(inbox.Put, newNote("a/1", 1, 1, "held")))
 	p.has(newNote("a/1", 1, 2, "new"), newNote("b/1", 1, 1, "free"))
-	tx, err := p.admin.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	tx := pgtest.Begin(t, p.admin)
 	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
-	if _, err := tx.Exec(t.Context(), `SELECT FROM app.notes FOR UPDATE`); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.Exec(t, tx, `SELECT FROM app.notes FOR UPDATE`)
 	list := func(wanted consistency.Position) error {
 		_, _, err := p.List(t.Context(), consistency.NewReader(p.waiters), p.writer, require(t, consistency.Request{}, wanted), p)
 		return err

@@ -13,6 +13,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"example.com/lockstep/internal/pgtest"
 	"example.com/lockstep/pkg/eventing"
 	"example.com/lockstep/pkg/eventing/consistency"
 	"example.com/lockstep/pkg/eventing/inbox"
@@ -202,7 +203,7 @@ func TestRepairAndCommitNotifyReaders(t *testing.T) {
 			}
 		}
 	}
-	s.until(t, "the other instance listens", other.Connected)
+	pgtest.Until(t, "the other instance listens", other.Connected)
 	if err := s.Repair(t.Context(), change(inbox.Updated, newNote("a/1", 1, 2, "")).Event); err != nil {
 		t.Fatal(err)
 	}
@@ -238,21 +239,14 @@ func TestARepairDoesNotWaitForALock(t *testing.T) {
 	mine := newNote("a/1", 1, 1, "one")
 	s.apply(t, change(inbox.Created, mine))
 	s.has(newNote("a/1", 1, 3, "three"))
-	tx, err := s.admin.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	tx := pgtest.Begin(t, s.admin)
 	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
-	if _, err := tx.Exec(t.Context(), `SELECT FROM app.notes FOR UPDATE`); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.Exec(t, tx, `SELECT FROM app.notes FOR UPDATE`)
 	e := change(inbox.Updated, newNote("a/1", 1, 3, "")).Event
 	if err := s.Repair(t.Context(), e); !errors.Is(err, txn.ErrLocked) || eventing.IsPermanent(err) {
 		t.Errorf("repair: %v, want that another transaction holds the row", err)
 	}
-	if err := tx.Rollback(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.End(t, tx.Rollback)
 	if err := s.Repair(t.Context(), e); err != nil {
 		t.Error(err)
 	}

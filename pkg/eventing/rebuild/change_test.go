@@ -3,12 +3,12 @@ package rebuild_test
 import (
 	"context"
 	"errors"
-	"strings"
 	"sync"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
 
+	"example.com/lockstep/internal/pgtest"
 	"example.com/lockstep/pkg/eventing/rebuild"
 )
 
@@ -24,9 +24,14 @@ func TestAChangeJustBeforeTheExchangeIsSeen(t *testing.T) {
 			t.Parallel()
 			f := newFixture(t, 10)
 			other := f.admin
-			f.connect(t, &just{before: "IN ACCESS EXCLUSIVE MODE", do: func() {
+			change := sync.OnceFunc(func() {
 				if _, err := other.Exec(t.Context(), sql); err != nil {
 					t.Error(err)
+				}
+			})
+			f.connect(t, &pgtest.Tracer{Before: func(_ context.Context, _ *pgx.Conn, trip pgtest.Trip) {
+				if trip.Contains("IN ACCESS EXCLUSIVE MODE") {
+					change()
 				}
 			}})
 			if _, err := f.Run(t.Context(), ada, rebuild.Options{}, f); !errors.Is(err, rebuild.ErrShape) {
@@ -36,21 +41,3 @@ func TestAChangeJustBeforeTheExchangeIsSeen(t *testing.T) {
 		})
 	}
 }
-
-// just is a tracer that calls do once, before the first statement that contains the text before.
-type just struct {
-	before string
-	do     func()
-	once   sync.Once
-}
-
-// TraceQueryStart implements pgx.QueryTracer.
-func (j *just) TraceQueryStart(ctx context.Context, _ *pgx.Conn, q pgx.TraceQueryStartData) context.Context {
-	if strings.Contains(q.SQL, j.before) {
-		j.once.Do(j.do)
-	}
-	return ctx
-}
-
-// TraceQueryEnd implements pgx.QueryTracer.
-func (*just) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"example.com/lockstep/internal/pgtest"
 	"example.com/lockstep/pkg/eventing/rebuild"
 	"example.com/lockstep/pkg/eventing/reconcile"
 )
@@ -94,15 +95,11 @@ func TestTheNameOfTheLockIsAContract(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer other.Release()
-	if _, err := other.Exec(t.Context(), `SELECT pg_advisory_lock(hashtext('lockstep rebuild app'))`); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.Exec(t, other, `SELECT pg_advisory_lock(hashtext('lockstep rebuild app'))`)
 	if err := f.Finish(t.Context(), ada, false); !errors.Is(err, rebuild.ErrBusy) {
 		t.Errorf("while a process of another release works: %v", err)
 	}
-	if _, err := other.Exec(t.Context(), `SELECT pg_advisory_unlock_all()`); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.Exec(t, other, `SELECT pg_advisory_unlock_all()`)
 	if err := f.Finish(t.Context(), ada, false); errors.Is(err, rebuild.ErrBusy) {
 		t.Errorf("when that process has ended: %v", err)
 	}
@@ -262,10 +259,7 @@ func TestReadsThroughTheExchange(t *testing.T) {
 func TestTheExchangeGivesWay(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, 10)
-	long, err := f.app.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	long := pgtest.Begin(t, f.app)
 	defer long.Rollback(context.WithoutCancel(t.Context()))
 	held := false
 	f.at = func(step string) {
@@ -292,9 +286,7 @@ func TestTheExchangeGivesWay(t *testing.T) {
 		t.Error("the exchange did not wait for the reader")
 	}
 	f.phase(t, rebuild.Comparing)
-	if err := long.Rollback(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.End(t, long.Rollback)
 	running.Wait()
 	f.phase(t, rebuild.Done)
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"example.com/lockstep/internal/pgtest"
 	"example.com/lockstep/pkg/eventing/rebuild"
 	"example.com/lockstep/pkg/eventing/reconcile"
 )
@@ -159,14 +160,9 @@ func TestTheStateIsReadBehindAnotherProcess(t *testing.T) {
 		"need":  func() error { _, err := f.Need(t.Context()); return err },
 	} {
 		t.Run(name, func(t *testing.T) {
-			tx, err := f.admin.Begin(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
+			tx := pgtest.Begin(t, f.admin)
 			defer tx.Rollback(context.WithoutCancel(t.Context()))
-			if _, err := tx.Exec(t.Context(), `LOCK TABLE one, rebuild_state IN ACCESS EXCLUSIVE MODE`); err != nil {
-				t.Fatal(err)
-			}
+			pgtest.Exec(t, tx, `LOCK TABLE one, rebuild_state IN ACCESS EXCLUSIVE MODE`)
 			done := make(chan error, 1)
 			go func() { done <- read() }()
 			// Neither a wait nor a pause between two waits ends read.
@@ -179,9 +175,7 @@ func TestTheStateIsReadBehindAnotherProcess(t *testing.T) {
 					}
 				}
 			}
-			if err := tx.Rollback(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			pgtest.End(t, tx.Rollback)
 			if err := <-done; err != nil {
 				t.Error(err)
 			}

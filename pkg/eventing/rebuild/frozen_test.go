@@ -3,13 +3,12 @@ package rebuild_test
 import (
 	"context"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
+	"example.com/lockstep/internal/pgtest"
 	"example.com/lockstep/pkg/eventing/rebuild"
 	"example.com/lockstep/pkg/eventing/reconcile"
 )
@@ -19,21 +18,22 @@ import (
 func TestAProcessThatStandsStillLetsItsTablesGo(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, 20)
-	still := &standstill{after: "IN ACCESS EXCLUSIVE MODE", began: make(chan struct{}), end: make(chan struct{})}
+	goOn := make(chan struct{})
+	still, stopped := pgtest.Standstill("IN ACCESS EXCLUSIVE MODE", goOn)
 	f.connect(t, still)
 	ended := make(chan error, 1)
 	go func() {
 		_, err := f.Run(t.Context(), ada, rebuild.Options{Comparison: reconcile.Options{Grace: time.Second}}, f)
 		ended <- err
 	}()
-	<-still.began
+	<-stopped
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	_, read := f.app.Exec(ctx, `SELECT FROM one`)
 	if read != nil {
 		t.Errorf("a read: %v", read)
 	}
-	close(still.end)
+	close(goOn)
 	if err := <-ended; err != nil {
 		t.Errorf("the rebuild, after it stood still: %v", err)
 	}
@@ -45,8 +45,14 @@ func TestAProcessThatStandsStillLetsItsTablesGo(t *testing.T) {
 func TestAPageThatTookTooLongIsFilledAgain(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, 150)
-	slow := &slowPage{}
-	f.connect(t, slow)
+	pages := 0
+	f.connect(t, &pgtest.Tracer{Before: func(ctx context.Context, _ *pgx.Conn, trip pgtest.Trip) {
+		if trip.Contains("WITH page AS") {
+			if pages++; pages == 2 {
+				<-ctx.Done()
+			}
+		}
+	}})
 	again := 0
 	f.at = func(step string) {
 		if strings.HasPrefix(step, "again: ") {
@@ -59,42 +65,4 @@ func TestAPageThatTookTooLongIsFilledAgain(t *testing.T) {
 	}
 	f.phase(t, rebuild.Done)
 	f.same(t, "one", "two")
-}
-
-// slowPage is a tracer that holds up the second page of a filling until its time has passed.
-type slowPage struct{ pages atomic.Int32 }
-
-// TraceQueryStart implements pgx.QueryTracer.
-func (s *slowPage) TraceQueryStart(ctx context.Context, _ *pgx.Conn, q pgx.TraceQueryStartData) context.Context {
-	if strings.Contains(q.SQL, "WITH page AS") && s.pages.Add(1) == 2 {
-		<-ctx.Done()
-	}
-	return ctx
-}
-
-// TraceQueryEnd implements pgx.QueryTracer.
-func (*slowPage) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
-
-// standstill is a tracer that stops a process once, after a statement that contains the text after.
-type standstill struct {
-	after      string
-	began, end chan struct{}
-	once       sync.Once
-}
-
-type statementKey struct{}
-
-// TraceQueryStart implements pgx.QueryTracer.
-func (*standstill) TraceQueryStart(ctx context.Context, _ *pgx.Conn, q pgx.TraceQueryStartData) context.Context {
-	return context.WithValue(ctx, statementKey{}, q.SQL)
-}
-
-// TraceQueryEnd implements pgx.QueryTracer.
-func (s *standstill) TraceQueryEnd(ctx context.Context, _ *pgx.Conn, q pgx.TraceQueryEndData) {
-	if sql, _ := ctx.Value(statementKey{}).(string); q.Err == nil && strings.Contains(sql, s.after) {
-		s.once.Do(func() {
-			close(s.began)
-			<-s.end
-		})
-	}
 }

@@ -114,10 +114,7 @@ func (f *fixture) connect(t *testing.T, tracer pgx.QueryTracer, first ...string)
 // ownerPool connects as the owner of the schema app, and runs statements in each session. tracer may be nil.
 func ownerPool(t *testing.T, pg *pgtest.DB, tracer pgx.QueryTracer, first ...string) *pgxpool.Pool {
 	t.Helper()
-	cfg, err := pgxpool.ParseConfig(pg.Admin)
-	if err != nil {
-		t.Fatal(err)
-	}
+	cfg := pgtest.Settings(t, pg.Admin)
 	cfg.ConnConfig.Tracer = tracer
 	cfg.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
 		for _, sql := range first {
@@ -128,11 +125,7 @@ func ownerPool(t *testing.T, pg *pgtest.DB, tracer pgx.QueryTracer, first ...str
 		return rebuild.Session("app")(ctx, conn)
 	}
 	cfg.MaxConns = 8
-	pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(pool.Close)
+	pool := pgtest.Open(t, cfg)
 	return pool
 }
 
@@ -235,9 +228,7 @@ func (f *fixture) run(t *testing.T) rebuild.Result {
 
 func (f *fixture) exec(t *testing.T, sql string, args ...any) {
 	t.Helper()
-	if _, err := f.admin.Exec(t.Context(), sql, args...); err != nil {
-		t.Fatalf("%s: %v", sql, err)
-	}
+	pgtest.Exec(t, f.admin, sql, args...)
 }
 
 // serve runs a statement as the service does.

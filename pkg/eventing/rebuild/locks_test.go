@@ -12,7 +12,7 @@ import (
 func TestLocksAreHeldForOneRoundTrip(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, 10)
-	sent := &pgtest.Statements{}
+	sent := pgtest.NewStatements()
 	f.connect(t, sent)
 	for _, step := range []struct {
 		name  string

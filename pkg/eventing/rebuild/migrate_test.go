@@ -75,9 +75,7 @@ func (f *fixture) locked(t *testing.T, key string) (unlock func()) {
 		t.Fatal(err)
 	}
 	t.Cleanup(conn.Release)
-	if _, err := conn.Exec(t.Context(), `SELECT pg_advisory_lock(`+key+`)`); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.Exec(t, conn, `SELECT pg_advisory_lock(`+key+`)`)
 	return func() {
 		if _, err := conn.Exec(t.Context(), `SELECT pg_advisory_unlock(`+key+`)`); err != nil {
 			t.Error(err)

@@ -93,11 +93,7 @@ func newPair(t *testing.T, rows int) *pair {
 
 func openPool(t *testing.T, config *pgxpool.Config) *pgxpool.Pool {
 	t.Helper()
-	pool, err := pgxpool.NewWithConfig(t.Context(), config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(pool.Close)
+	pool := pgtest.Open(t, config)
 	return pool
 }
 
@@ -142,19 +138,14 @@ func (p *pair) check(t *testing.T, o reconcile.Options) (found []string, unsettl
 
 func (p *pair) exec(t *testing.T, sql string, args ...any) {
 	t.Helper()
-	if _, err := p.admin.Exec(t.Context(), sql, args...); err != nil {
-		t.Fatalf("%s: %v", sql, err)
-	}
+	pgtest.Exec(t, p.admin, sql, args...)
 }
 
 // damage runs an UPDATE or DELETE of a copied row, or an INSERT into the copies, and returns
 // the row's id.
 func (p *pair) damage(t *testing.T, sql string, args ...any) (id string) {
 	t.Helper()
-	if err := p.admin.QueryRow(t.Context(), sql+` RETURNING a || ':' || b`, args...).Scan(&id); err != nil {
-		t.Fatalf("%s: %v", sql, err)
-	}
-	return id
+	return pgtest.Value[string](t, p.admin, sql+` RETURNING a || ':' || b`, args...)
 }
 
 // some selects one live copy by its place among all; places of one test differ.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"example.com/lockstep/internal/pgtest"
 	"example.com/lockstep/pkg/eventing/backoff"
 	"example.com/lockstep/pkg/eventing/reconcile"
 )
@@ -160,10 +161,7 @@ func TestStillAfterAChange(t *testing.T) {
 		t.Fatalf("%v differ", found)
 	}
 	p.exec(t, `UPDATE app.copied c SET body = (SELECT body FROM app.owned o WHERE (o.a, o.b) = (c.a, c.b)) WHERE `+some(9))
-	var id string
-	if err := p.admin.QueryRow(t.Context(), `SELECT a || ':' || b FROM app.owned WHERE `+some(29)).Scan(&id); err != nil {
-		t.Fatal(err)
-	}
+	id := pgtest.Value[string](t, p.admin, `SELECT a || ':' || b FROM app.owned WHERE `+some(29))
 	p.exec(t, `UPDATE app.owned SET version = version + 1, body = 'y', updated_at = now(), last_event_id = gen_random_uuid()`)
 	if left, err := p.Still(t.Context(), p.found); err != nil || len(left) != 1 || left[0].ID != id {
 		t.Errorf("%v are left, %v", left, err)

@@ -21,10 +21,7 @@ func TestReadWithoutRowsKeepsItsStatements(t *testing.T) {
 	t.Parallel()
 	made := pgtest.New(t)
 	db := made.Pool(t, made.URL+"&pool_max_conns=1")
-	var role string
-	if err := db.QueryRow(t.Context(), `SELECT current_user`).Scan(&role); err != nil {
-		t.Fatal(err)
-	}
+	role := pgtest.Value[string](t, db, `SELECT current_user`)
 	const query, reads = `SELECT 1 WHERE $1::boolean`, 3
 	for range reads {
 		err := One(role, "acme").Read(t.Context(), db, func(rows pgx.Rows) error {
@@ -60,10 +57,7 @@ func TestALostConnectionEndsARead(t *testing.T) {
 	t.Parallel()
 	made := pgtest.New(t)
 	own := made.Pool(t, made.URL)
-	var role string
-	if err := own.QueryRow(t.Context(), `SELECT current_user`).Scan(&role); err != nil {
-		t.Fatal(err)
-	}
+	role := pgtest.Value[string](t, own, `SELECT current_user`)
 	request, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	for name, scope := range map[string]Scope{"one": One(role, "acme"), "every": All()} {
@@ -145,18 +139,13 @@ func TestAPageNeedsNoStatistics(t *testing.T) {
 	t.Parallel()
 	made := pgtest.New(t)
 	db := made.Pool(t, made.URL+"&pool_max_conns=1")
-	var role string
-	if err := db.QueryRow(t.Context(), `SELECT current_user`).Scan(&role); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := made.Pool(t, made.Admin).Exec(t.Context(), `
+	role := pgtest.Value[string](t, db, `SELECT current_user`)
+	pgtest.Exec(t, made.Pool(t, made.Admin), `
 		CREATE TABLE app.things (owner text, id bigint, title text, deleted_at timestamptz, PRIMARY KEY (owner, id)) WITH (autovacuum_enabled = off);
 		INSERT INTO app.things SELECT 'me', n, 'title' FROM generate_series(1, 100000) n ORDER BY md5(n::text);
 		CREATE TABLE app.parts (thing bigint, part bigint, title text, PRIMARY KEY (thing, part)) WITH (autovacuum_enabled = off);
 		INSERT INTO app.parts SELECT n, 1, 'title' FROM generate_series(1, 100000) n ORDER BY md5(n::text);
-		GRANT SELECT ON app.things, app.parts TO `+pgx.Identifier{role}.Sanitize()); err != nil {
-		t.Fatal(err)
-	}
+		GRANT SELECT ON app.things, app.parts TO `+pgx.Identifier{role}.Sanitize())
 	var last pgtest.Statement
 	traced := last.Of(t, db)
 	var ids []int64

@@ -16,18 +16,13 @@ import (
 func notes(t *testing.T) *pgxpool.Pool {
 	t.Helper()
 	pool := openWith(t, pgtest.New(t).Admin, "1")
-	if _, err := pool.Exec(t.Context(), `CREATE TABLE notes (id int PRIMARY KEY)`); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.Exec(t, pool, `CREATE TABLE notes (id int PRIMARY KEY)`)
 	return pool
 }
 
 func count(t *testing.T, pool *pgxpool.Pool) (n int) {
 	t.Helper()
-	if err := pool.QueryRow(t.Context(), `SELECT count(*) FROM notes`).Scan(&n); err != nil {
-		t.Fatal(err)
-	}
-	return n
+	return pgtest.Value[int](t, pool, `SELECT count(*) FROM notes`)
 }
 
 func insert(ids ...int) *pgx.Batch {
@@ -158,9 +153,7 @@ func TestAnyStatementMayBeTheFirst(t *testing.T) {
 				t.Errorf("%s, ending with %v: %v, %d rows, want %d", name, failure, err, n, want)
 			}
 		}
-		if _, err := pool.Exec(t.Context(), `TRUNCATE notes`); err != nil {
-			t.Fatal(err)
-		}
+		pgtest.Exec(t, pool, `TRUNCATE notes`)
 	}
 }
 
@@ -210,10 +203,7 @@ func TestATransactionOfALateHangUpIsRolledBack(t *testing.T) {
 func TestATransactionIsInItsScope(t *testing.T) {
 	t.Parallel()
 	pool := notes(t)
-	var role string
-	if err := pool.QueryRow(t.Context(), `SELECT current_user`).Scan(&role); err != nil {
-		t.Fatal(err)
-	}
+	role := pgtest.Value[string](t, pool, `SELECT current_user`)
 	const settings = `SELECT concat_ws(' ', current_setting('role'), current_setting('eventing.tenant', true), current_setting('lock_timeout'))`
 	w := NewWriter(pool)
 	err := w.Write(t.Context(), tenant.One(role, "acme"), "", func(tx *Tx) error {

@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"example.com/lockstep/internal/pgtest"
 	"example.com/lockstep/pkg/eventing/tenant"
 )
 
@@ -54,9 +55,7 @@ func TestNothingRunsAfterTheLastBatch(t *testing.T) {
 			if n := count(t, pool); n != batches || !errors.Is(err, errCaller) {
 				t.Errorf("%s after %d batches: %d rows, %v", name, batches, n, err)
 			}
-			if _, err := pool.Exec(t.Context(), `TRUNCATE notes`); err != nil {
-				t.Fatal(err)
-			}
+			pgtest.Exec(t, pool, `TRUNCATE notes`)
 		}
 	}
 }
@@ -106,9 +105,7 @@ func TestACommittedTransactionRunsOnce(t *testing.T) {
 func TestTheLastBatchsErrorIsNotDropped(t *testing.T) {
 	t.Parallel()
 	pool := notes(t)
-	if _, err := pool.Exec(t.Context(), `CREATE TABLE answers (note int REFERENCES notes DEFERRABLE INITIALLY DEFERRED)`); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.Exec(t, pool, `CREATE TABLE answers (note int REFERENCES notes DEFERRABLE INITIALLY DEFERRED)`)
 	err := NewWriter(pool).Write(t.Context(), tenant.All(), "", func(tx *Tx) error {
 		if err := tx.SendBatch(t.Context(), insert(1)).Close(); err != nil {
 			return err

@@ -35,15 +35,6 @@ func openWith(t *testing.T, url, conns string) *pgxpool.Pool {
 	return pool
 }
 
-func eventually(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(patience); !holds(); <-time.After(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("not so: " + what)
-		}
-	}
-}
-
 // inside is a write in progress. It ends when the test calls end, or when the test
 // ends.
 type inside struct {
@@ -82,18 +73,11 @@ const lock = `SELECT pg_advisory_xact_lock(1)`
 // hold takes a lock in another session, until unlock is called or the test ends.
 func hold(t *testing.T, db *pgtest.DB) (unlock func()) {
 	t.Helper()
-	holder, err := db.Pool(t, db.Admin).Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	holder := pgtest.Begin(t, db.Pool(t, db.Admin))
 	t.Cleanup(func() { _ = holder.Rollback(context.Background()) })
-	if _, err := holder.Exec(t.Context(), lock); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.Exec(t, holder, lock)
 	return func() {
-		if err := holder.Rollback(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		pgtest.End(t, holder.Rollback)
 	}
 }
 
@@ -106,7 +90,7 @@ func TestWritesLeaveAConnectionToReads(t *testing.T) {
 	<-first.started
 	<-second.started
 	third := begin(t, w, "c")
-	eventually(t, "the third is there", func() bool { return w.callers("c") == 1 })
+	pgtest.Until(t, "the third is there", func() bool { return w.callers("c") == 1 })
 	reading, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	for range 100 {
@@ -125,7 +109,7 @@ func TestWritesLeaveAConnectionToReads(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	eventually(t, "no caller is at the gate", func() bool { w.gate.mu.Lock(); defer w.gate.mu.Unlock(); return len(w.gate.keys) == 0 })
+	pgtest.Until(t, "no caller is at the gate", func() bool { w.gate.mu.Lock(); defer w.gate.mu.Unlock(); return len(w.gate.keys) == 0 })
 }
 
 func TestRequestsForOneKeyHoldOneConnection(t *testing.T) {
@@ -144,7 +128,7 @@ func TestRequestsForOneKeyHoldOneConnection(t *testing.T) {
 			ended <- w.Write(ctx, tenant.All(), "a", func(*Tx) error { t.Error("two have the key"); return nil })
 		}()
 	}
-	eventually(t, "all wait", func() bool { return w.callers("a") == requests+1 })
+	pgtest.Until(t, "all wait", func() bool { return w.callers("a") == requests+1 })
 	if n := pool.Stat().AcquiredConns(); n != 1 {
 		t.Errorf("they hold %d connections", n)
 	}
@@ -177,9 +161,7 @@ func TestALockedTableAfterAFailedRead(t *testing.T) {
 		pool := openWith(t, db.URL, "1&default_query_exec_mode="+mode)
 		w := NewWriter(pool)
 		const read = `SELECT FROM app.locked`
-		if _, err := admin.Exec(t.Context(), `CREATE TABLE app.locked (); GRANT ALL ON app.locked TO PUBLIC`); err != nil {
-			t.Fatal(err)
-		}
+		pgtest.Exec(t, admin, `CREATE TABLE app.locked (); GRANT ALL ON app.locked TO PUBLIC`)
 		write := func() error {
 			ctx, cancel := context.WithTimeout(t.Context(), 5*lockBudget) // a statement that waits for the lock reaches it
 			defer cancel()
@@ -192,30 +174,19 @@ func TestALockedTableAfterAFailedRead(t *testing.T) {
 		if err := write(); err != nil {
 			t.Fatal(err)
 		}
-		holder, err := admin.Begin(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := holder.Exec(t.Context(), `LOCK TABLE app.locked IN ACCESS EXCLUSIVE MODE`); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := pool.Exec(t.Context(), `SET lock_timeout = '1ms'`); err != nil {
-			t.Fatal(err)
-		}
+		holder := pgtest.Begin(t, admin)
+		pgtest.Exec(t, holder, `LOCK TABLE app.locked IN ACCESS EXCLUSIVE MODE`)
+		pgtest.Exec(t, pool, `SET lock_timeout = '1ms'`)
 		failing := &pgx.Batch{}
 		failing.Queue(read)
 		if err := pool.SendBatch(t.Context(), failing).Close(); !IsLockTimeout(err) {
 			t.Fatalf("the read: %v", err)
 		}
-		if _, err := pool.Exec(t.Context(), `RESET lock_timeout`); err != nil {
-			t.Fatal(err)
-		}
+		pgtest.Exec(t, pool, `RESET lock_timeout`)
 		if err := write(); !errors.Is(err, ErrLocked) {
 			t.Errorf("%s: %v, want ErrLocked", mode, err)
 		}
-		if err := holder.Rollback(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		pgtest.End(t, holder.Rollback)
 	}
 }
 
@@ -242,7 +213,7 @@ func TestLockedRequestsWithoutAKeyAreBounded(t *testing.T) {
 	for range maxBehindLock {
 		go func() { answers <- write() }()
 	}
-	eventually(t, "as many wait as may", func() bool { return w.callers("") == maxBehindLock+1 })
+	pgtest.Until(t, "as many wait as may", func() bool { return w.callers("") == maxBehindLock+1 })
 	if err := write(); !errors.Is(err, ErrLocked) {
 		t.Errorf("one more: %v", err)
 	}
@@ -272,21 +243,14 @@ func TestALockedTable(t *testing.T) {
 					return tx.WithCommit().SendBatch(ctx, b).Close()
 				})
 			}
-			if _, err := admin.Exec(t.Context(), `CREATE TABLE IF NOT EXISTS app.locked (); CREATE TABLE IF NOT EXISTS app.free ();
-				GRANT ALL ON ALL TABLES IN SCHEMA app TO PUBLIC`); err != nil {
-				t.Fatal(err)
-			}
+			pgtest.Exec(t, admin, `CREATE TABLE IF NOT EXISTS app.locked (); CREATE TABLE IF NOT EXISTS app.free ();
+				GRANT ALL ON ALL TABLES IN SCHEMA app TO PUBLIC`)
 			const insert = `INSERT INTO app.locked DEFAULT VALUES`
 			if err := write(insert); err != nil {
 				t.Fatal(err)
 			}
-			holder, err := admin.Begin(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
-			if _, err := holder.Exec(t.Context(), `LOCK TABLE app.locked IN `+mode+` MODE`); err != nil {
-				t.Fatal(err)
-			}
+			holder := pgtest.Begin(t, admin)
+			pgtest.Exec(t, holder, `LOCK TABLE app.locked IN `+mode+` MODE`)
 			for _, sql := range []string{insert, insert, insert + ` -- not prepared yet`} {
 				if err := write(sql); !errors.Is(err, ErrLocked) {
 					t.Errorf("in %s mode with the key %q: %v, want ErrLocked", mode, key, err)
@@ -295,9 +259,7 @@ func TestALockedTable(t *testing.T) {
 			if err := write(`INSERT INTO app.free DEFAULT VALUES`); err != nil {
 				t.Errorf("another table: %v", err)
 			}
-			if err := holder.Rollback(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			pgtest.End(t, holder.Rollback)
 			if err := write(insert); err != nil {
 				t.Errorf("after the lock: %v", err)
 			}
@@ -331,14 +293,14 @@ func TestALockedKey(t *testing.T) {
 	for range maxBehindLock {
 		waiting.Go(func() { answers <- write() })
 	}
-	eventually(t, "as many wait as may", func() bool { return w.callers("a") == maxBehindLock+1 })
+	pgtest.Until(t, "as many wait as may", func() bool { return w.callers("a") == maxBehindLock+1 })
 	if _, ok := w.gate.join("a", time.Now().Add(-w.budget)); ok {
 		t.Fatal("one more waits")
 	}
 	if err := write(); !errors.Is(err, ErrLocked) {
 		t.Errorf("one more: %v", err)
 	}
-	eventually(t, "no connection is held", func() bool { return pool.Stat().AcquiredConns() == 0 })
+	pgtest.Until(t, "no connection is held", func() bool { return pool.Stat().AcquiredConns() == 0 })
 	waiting.Wait()
 	for range maxBehindLock + 1 {
 		if err := <-answers; !errors.Is(err, ErrLocked) {

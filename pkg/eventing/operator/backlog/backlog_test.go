@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
 
+	"example.com/lockstep/internal/pgtest"
 	"example.com/lockstep/pkg/eventing"
 	"example.com/lockstep/pkg/eventing/operator/audit"
 	"example.com/lockstep/pkg/eventing/outbox"
@@ -400,13 +401,8 @@ func TestSendableLeavesLaterEventsOut(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	one := b.pg.Pool(t, b.pg.URL+"&pool_max_conns=1") // its session counts its own pages
-	open, err := b.db.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := open.Exec(t.Context(), `SELECT pg_current_xact_id()`); err != nil {
-		t.Fatal(err)
-	}
+	open := pgtest.Begin(t, b.db)
+	pgtest.Exec(t, open, `SELECT pg_current_xact_id()`)
 	before := b.append(t, "before", 1)
 	now, err := b.backlog.Moment(t.Context())
 	if err != nil {
@@ -420,20 +416,13 @@ func TestSendableLeavesLaterEventsOut(t *testing.T) {
 	b.exec(t, `
 		INSERT INTO outbox (id, aggregate_type, aggregate_id, event_type, version, payload)
 		SELECT gen_random_uuid(), 'video', n, 'VideoCreated', 1, '' FROM generate_series(1, 20000) n`)
-	if _, err := b.pg.Pool(t, b.pg.Admin).Exec(t.Context(), `VACUUM (ANALYZE) app.outbox`); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.Exec(t, b.pg.Pool(t, b.pg.Admin), `VACUUM (ANALYZE) app.outbox`)
 	read := func() (pages int) {
 		t.Helper()
-		if _, err := one.Exec(t.Context(), `SELECT pg_stat_force_next_flush()`); err != nil {
-			t.Fatal(err)
-		}
-		if err := one.QueryRow(t.Context(), `
+		pgtest.Exec(t, one, `SELECT pg_stat_force_next_flush()`)
+		return pgtest.Value[int](t, one, `
 			SELECT coalesce(heap_blks_read, 0) + coalesce(heap_blks_hit, 0) + coalesce(idx_blks_read, 0) + coalesce(idx_blks_hit, 0)
-			  FROM pg_statio_user_tables WHERE relname = 'outbox'`).Scan(&pages); err != nil {
-			t.Fatal(err)
-		}
-		return pages
+			  FROM pg_statio_user_tables WHERE relname = 'outbox'`)
 	}
 	sendable := func(want bool) {
 		t.Helper()

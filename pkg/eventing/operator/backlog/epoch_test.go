@@ -10,7 +10,6 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"example.com/lockstep/internal/pgtest"
 	"example.com/lockstep/pkg/eventing"
@@ -34,9 +33,7 @@ func TestBeginEpoch(t *testing.T) {
 		t.Fatalf("%+v, %v", first, err)
 	}
 	// A restore takes the row with it. No restore ends within the second of the number.
-	if _, err := b.pg.Pool(t, b.pg.Admin).Exec(t.Context(), `DELETE FROM app.outbox_epochs WHERE epoch = $1`, first.Epoch); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.Exec(t, b.pg.Pool(t, b.pg.Admin), `DELETE FROM app.outbox_epochs WHERE epoch = $1`, first.Epoch)
 	second, err := b.backlog.BeginEpoch(t.Context(), order)
 	if err != nil || second.Epoch < first.Epoch {
 		t.Errorf("%+v, %v; want none before %d", second, err, first.Epoch)
@@ -67,14 +64,9 @@ func TestBeginEpochAfter(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	// Both wait for this transaction.
-	writer, err := b.db.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	writer := pgtest.Begin(t, b.db)
 	defer func() { _ = writer.Rollback(context.WithoutCancel(t.Context())) }()
-	if _, err := writer.Exec(t.Context(), `LOCK TABLE outbox IN SHARE UPDATE EXCLUSIVE MODE`); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.Exec(t, writer, `LOCK TABLE outbox IN SHARE UPDATE EXCLUSIVE MODE`)
 	type result struct {
 		epoch Epoch
 		err   error
@@ -87,9 +79,7 @@ func TestBeginEpochAfter(t *testing.T) {
 		}()
 	}
 	b.eventually(t, 2, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`)
-	if err := writer.Rollback(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.End(t, writer.Rollback)
 	one, other := <-begun, <-begun
 	if one.err != nil || other.err != nil || one.epoch.Epoch <= eventing.FirstEpoch || one.epoch != other.epoch {
 		t.Errorf("%+v and %+v", one, other)
@@ -111,10 +101,7 @@ func TestBeginEpochAfter(t *testing.T) {
 func TestBeginEpochWaitsForEventsOfTheEpochBefore(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	tx, err := b.db.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	tx := pgtest.Begin(t, b.db)
 	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
 	e := eventing.Event{
 		ID: uuid.Must(uuid.NewV7()), AggregateType: "video", AggregateID: "a", Type: "VideoUpdated", Version: 1,
@@ -132,9 +119,7 @@ func TestBeginEpochWaitsForEventsOfTheEpochBefore(t *testing.T) {
 	if n := b.count(t, `SELECT count(*) FROM outbox_epochs`); n != 1 {
 		t.Errorf("there are %d epochs while an event of the first one is not committed", n)
 	}
-	if err := tx.Commit(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.End(t, tx.Commit)
 	if err := <-began; err != nil {
 		t.Error(err)
 	}
@@ -144,14 +129,9 @@ func TestBeginEpochWaitsForEventsOfTheEpochBefore(t *testing.T) {
 func TestWritersGoOnWhileAnEpochWaitsForAVacuum(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	vacuum, err := b.db.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	vacuum := pgtest.Begin(t, b.db)
 	defer func() { _ = vacuum.Rollback(context.WithoutCancel(t.Context())) }()
-	if _, err := vacuum.Exec(t.Context(), `LOCK TABLE outbox IN SHARE UPDATE EXCLUSIVE MODE`); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.Exec(t, vacuum, `LOCK TABLE outbox IN SHARE UPDATE EXCLUSIVE MODE`)
 	began := make(chan error, 1)
 	go func() {
 		_, err := b.backlog.BeginEpoch(t.Context(), order)
@@ -173,9 +153,7 @@ func TestWritersGoOnWhileAnEpochWaitsForAVacuum(t *testing.T) {
 			t.Errorf("a write while the epoch waits: %v", err)
 		}
 	}
-	if err := vacuum.Rollback(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.End(t, vacuum.Rollback)
 	if err := <-began; err != nil {
 		t.Error(err)
 	}
@@ -190,9 +168,7 @@ func TestBeginEpochGivesUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
-	if _, err := tx.Exec(t.Context(), `LOCK TABLE outbox IN ROW EXCLUSIVE MODE`); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.Exec(t, tx, `LOCK TABLE outbox IN ROW EXCLUSIVE MODE`)
 	began := make(chan error, 1)
 	go func() {
 		_, err := b.backlog.BeginEpoch(t.Context(), order)
@@ -223,17 +199,10 @@ func TestBeginEpochGivesUp(t *testing.T) {
 func TestWritersWaitForOneRoundTripOfAnEpoch(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	cfg, err := pgxpool.ParseConfig(b.pg.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
-	sent := &pgtest.Statements{}
+	cfg := pgtest.Settings(t, b.pg.URL)
+	sent := pgtest.NewStatements()
 	cfg.ConnConfig.Tracer = sent
-	db, err := pgxpool.NewWithConfig(t.Context(), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(db.Close)
+	db := pgtest.Open(t, cfg)
 	for name, begin := range map[string]func() error{
 		"BeginEpoch": func() error { _, err := New(db).BeginEpoch(t.Context(), order); return err },
 		"BeginEpochAfter": func() error {

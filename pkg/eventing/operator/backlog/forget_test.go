@@ -86,14 +86,9 @@ func TestForgetCountsWhatIsPublishedMeanwhile(t *testing.T) {
 	b.append(t, "a", 1)
 	b.append(t, "c", 1)
 	b.exec(t, `UPDATE outbox SET published_at = now() WHERE aggregate_id = 'a'`)
-	tx, err := b.db.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	tx := pgtest.Begin(t, b.db)
 	defer tx.Rollback(t.Context())
-	if _, err := tx.Exec(t.Context(), `SELECT FROM outbox WHERE aggregate_id = 'a' FOR UPDATE`); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.Exec(t, tx, `SELECT FROM outbox WHERE aggregate_id = 'a' FOR UPDATE`)
 	type result struct {
 		waiting int64
 		err     error
@@ -105,9 +100,7 @@ func TestForgetCountsWhatIsPublishedMeanwhile(t *testing.T) {
 	}()
 	b.eventually(t, 1, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`)
 	b.exec(t, `UPDATE outbox SET published_at = now() WHERE aggregate_id = 'c'`)
-	if err := tx.Commit(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.End(t, tx.Commit)
 	if got := <-forgotten; got != (result{waiting: 1}) {
 		t.Errorf("%+v, want 1 that waits", got)
 	}

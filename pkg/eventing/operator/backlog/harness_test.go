@@ -142,33 +142,18 @@ func (b *bench) park(t *testing.T, id uuid.UUID, reason string) {
 
 func (b *bench) exec(t *testing.T, sql string, args ...any) {
 	t.Helper()
-	if _, err := b.db.Exec(t.Context(), sql, args...); err != nil {
-		t.Fatalf("%s: %v", sql, err)
-	}
+	pgtest.Exec(t, b.db, sql, args...)
 }
 
 func (b *bench) count(t *testing.T, sql string, args ...any) (n int) {
 	t.Helper()
-	if err := b.db.QueryRow(t.Context(), sql, args...).Scan(&n); err != nil {
-		t.Fatalf("%s: %v", sql, err)
-	}
-	return n
+	return pgtest.Value[int](t, b.db, sql, args...)
 }
 
 // eventually polls until the query's count is want.
 func (b *bench) eventually(t *testing.T, want int, sql string, args ...any) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for b.count(t, sql, args...) != want {
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			t.Fatalf("%s: %d, want %d", sql, b.count(t, sql, args...), want)
-		}
-	}
+	pgtest.Await(t, b.db, want, sql, args...)
 }
 
 // sent returns an aggregate's versions in the order of their first arrival at

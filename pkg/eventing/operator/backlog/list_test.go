@@ -2,6 +2,8 @@ package backlog
 
 import (
 	"testing"
+
+	"example.com/lockstep/internal/pgtest"
 )
 
 // More events are parked than a List sorts. It returns the events that were parked first, wherever their rows are.
@@ -13,9 +15,7 @@ func TestAListOfManyParkedEventsHasTheFirst(t *testing.T) {
 		INSERT INTO outbox (id, aggregate_type, aggregate_id, event_type, version, payload, occurred_at, parked_at, last_error)
 		SELECT gen_random_uuid(), 'video', v::text, 'VideoUpdated', 1, '', now() - v * interval '1 minute', now() - v * interval '1 second', 'refused'
 		  FROM generate_series(1, 3000) v`)
-	if _, err := b.pg.Pool(t, b.pg.Admin).Exec(t.Context(), `ANALYZE app.outbox`); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.Exec(t, b.pg.Pool(t, b.pg.Admin), `ANALYZE app.outbox`)
 	for _, f := range []Filter{{Parked: true}, {Parked: true, Reason: "refused"}} {
 		events, err := b.backlog.List(t.Context(), f, 1)
 		if err != nil || len(events) != 1 || events[0].AggregateID != "3000" {

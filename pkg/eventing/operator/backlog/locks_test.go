@@ -3,6 +3,8 @@ package backlog
 import (
 	"context"
 	"testing"
+
+	"example.com/lockstep/internal/pgtest"
 )
 
 // Actions that wait for events lock these in one order. So of several actions at the same time each waits
@@ -27,28 +29,19 @@ func TestActionsLockEventsInOneOrder(t *testing.T) {
 				INSERT INTO outbox (id, aggregate_type, aggregate_id, event_type, version, payload)
 				SELECT gen_random_uuid(), 'video', a, 'VideoUpdated', v, 'x' FROM unnest('{c,b,a}'::text[]) AS a, generate_series(60, 1, -1) AS v`)
 			b.exec(t, `UPDATE outbox SET `+tc.state+` WHERE version < 60`)
-			other, err := b.db.Begin(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
+			other := pgtest.Begin(t, b.db)
 			defer other.Rollback(context.WithoutCancel(t.Context()))
 			const lock = `SELECT FROM outbox WHERE aggregate_id = $1 AND version = $2 FOR UPDATE NOWAIT`
-			if _, err := other.Exec(t.Context(), lock, "a", 1); err != nil {
-				t.Fatal(err)
-			}
+			pgtest.Exec(t, other, lock, "a", 1)
 			done := make(chan error, 1)
 			go func() { done <- tc.act(b) }()
 			b.eventually(t, 1, `SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()`)
 			for version := 2; version < 60; version++ {
 				for _, aggregate := range []string{"a", "b", "c"} {
-					if _, err := other.Exec(t.Context(), lock, aggregate, version); err != nil {
-						t.Fatalf("version %d of %s: %v", version, aggregate, err)
-					}
+					pgtest.Exec(t, other, lock, aggregate, version)
 				}
 			}
-			if err := other.Rollback(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			pgtest.End(t, other.Rollback)
 			if err := <-done; err != nil {
 				t.Error(err)
 			}

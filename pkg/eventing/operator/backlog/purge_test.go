@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"example.com/lockstep/internal/pgtest"
 	"example.com/lockstep/pkg/eventing"
 	"example.com/lockstep/pkg/eventing/outbox"
 )
@@ -41,17 +42,13 @@ func TestTheNewestEventStaysWhileAMarkerIsRemoved(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer func() { _ = other.Rollback(context.WithoutCancel(t.Context())) }()
-			if _, err := other.Exec(t.Context(), `LOCK TABLE app.operator_actions`); err != nil {
-				t.Fatal(err)
-			}
+			pgtest.Exec(t, other, `LOCK TABLE app.operator_actions`)
 			done := make(chan error, len(act))
 			for i, do := range act {
 				go func() { done <- do(b, ids[2]) }()
 				b.eventually(t, i+1, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`)
 			}
-			if err := other.Rollback(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			pgtest.End(t, other.Rollback)
 			for range act {
 				if err := <-done; err != nil {
 					t.Error(err)

@@ -8,6 +8,8 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+
+	"example.com/lockstep/internal/pgtest"
 )
 
 // Another session holds rows of the first and of the last page. The other events leave, in any page, and the
@@ -21,10 +23,7 @@ func TestRetryAllGoesOnBehindLockedRows(t *testing.T) {
 		INSERT INTO outbox (id, aggregate_type, aggregate_id, event_type, version, payload, parked_at, publish_attempts, last_error)
 		SELECT gen_random_uuid(), 'video', n, 'VideoCreated', 1, '', now() - make_interval(days => 1 - n / 700), 5, 'no field 7'
 		  FROM generate_series(1, $1) n`, events)
-	other, err := b.db.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	other := pgtest.Begin(t, b.db)
 	defer func() { _ = other.Rollback(context.WithoutCancel(t.Context())) }()
 	rows, _ := other.Query(t.Context(), `SELECT id FROM outbox WHERE aggregate_id IN ('1', '2', '1200') FOR UPDATE`)
 	held, err := pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
@@ -43,9 +42,7 @@ func TestRetryAllGoesOnBehindLockedRows(t *testing.T) {
 	if n := b.count(t, `SELECT count(*) FROM operator_actions WHERE action = 'retry'`); n != events-3 {
 		t.Errorf("%d audit entries, want %d", n, events-3)
 	}
-	if err := other.Rollback(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.End(t, other.Rollback)
 	if got, err = b.backlog.Retry(t.Context(), order, Filter{}); err != nil || got != (Retried{Freed: 3}) || b.count(t, parked) != 0 {
 		t.Errorf("without the locks: %+v, %v", got, err)
 	}

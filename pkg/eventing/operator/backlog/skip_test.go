@@ -8,6 +8,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"example.com/lockstep/internal/pgtest"
 	"example.com/lockstep/pkg/eventing"
 	"example.com/lockstep/pkg/eventing/outbox"
 )
@@ -28,9 +29,7 @@ func TestTheEventBehindARemovedMarkerIsDue(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = other.Rollback(context.WithoutCancel(t.Context())) }()
-	if _, err := other.Exec(t.Context(), `LOCK TABLE app.operator_actions`); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.Exec(t, other, `LOCK TABLE app.operator_actions`)
 	skipped := make(chan error, 1)
 	go func() { skipped <- b.backlog.Skip(t.Context(), order, ids[1]) }()
 	b.eventually(t, 1, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`)
@@ -43,9 +42,7 @@ func TestTheEventBehindARemovedMarkerIsDue(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.exec(t, `UPDATE outbox_relays SET low = pg_current_snapshot()`) // by a relay that has claimed now
-	if err := other.Rollback(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.End(t, other.Rollback)
 	if err := <-skipped; err != nil {
 		t.Fatal(err)
 	}
@@ -112,14 +109,9 @@ func TestASkipBehindANewParking(t *testing.T) {
 	id := b.append(t, "a", 1)[0]
 	b.park(t, id, "refused")
 	b.exec(t, `UPDATE outbox SET parked_at = now() + interval '2 hours' WHERE id = $1`, id)
-	tx, err := b.db.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	tx := pgtest.Begin(t, b.db)
 	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
-	if _, err := tx.Exec(t.Context(), `SELECT FROM outbox WHERE id = $1 FOR UPDATE`, id); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.Exec(t, tx, `SELECT FROM outbox WHERE id = $1 FOR UPDATE`, id)
 	type result struct {
 		done bool
 		err  error
@@ -130,12 +122,8 @@ func TestASkipBehindANewParking(t *testing.T) {
 		skipped <- result{done, err}
 	}()
 	b.eventually(t, 1, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`)
-	if _, err := tx.Exec(t.Context(), `UPDATE outbox SET parked_at = clock_timestamp() WHERE id = $1`, id); err != nil {
-		t.Fatal(err)
-	}
-	if err := tx.Commit(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.Exec(t, tx, `UPDATE outbox SET parked_at = clock_timestamp() WHERE id = $1`, id)
+	pgtest.End(t, tx.Commit)
 	if got := <-skipped; got.done || got.err != nil {
 		t.Errorf("skipped %t, %v", got.done, got.err)
 	}

@@ -4,15 +4,15 @@ import (
 	"testing"
 
 	"github.com/google/uuid"
+
+	"example.com/lockstep/internal/pgtest"
 )
 
 // After pg_upgrade or a restore the planner has no statistics. The state of an outbox reads none of the published rows.
 func TestStatusNeedsNoStatistics(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	if _, err := b.pg.Pool(t, b.pg.Admin).Exec(t.Context(), `ALTER TABLE app.outbox SET (autovacuum_enabled = off)`); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.Exec(t, b.pg.Pool(t, b.pg.Admin), `ALTER TABLE app.outbox SET (autovacuum_enabled = off)`)
 	b.db = b.pg.Pool(t, b.pg.URL+"&pool_max_conns=1") // the pages are counted by this session
 	b.backlog = New(b.db)
 	b.exec(t, `

@@ -9,6 +9,7 @@ import (
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
 	"github.com/google/go-cmp/cmp"
 
+	"example.com/lockstep/internal/pgtest"
 	"example.com/lockstep/pkg/eventing"
 	"example.com/lockstep/pkg/eventing/inbox"
 	"example.com/lockstep/pkg/eventing/operator/audit"
@@ -222,11 +223,9 @@ func TestDiscardedIsSettledButNoDuplicate(t *testing.T) {
 	b := newBench(t)
 	e := event("a", 1)
 	b.deadLetter(t, e)
-	if _, err := b.db.Exec(t.Context(), `
+	pgtest.Exec(t, b.db, `
 		INSERT INTO inbox (consumer, event_id, event_type, aggregate_type, aggregate_id, version, message_id, publish_time, status)
-		VALUES ($1, gen_random_uuid(), 'VideoUpdated', 'video', 'expired', 3, 'm', now(), 'dead')`, subscription); err != nil {
-		t.Fatal(err)
-	}
+		VALUES ($1, gen_random_uuid(), 'VideoUpdated', 'video', 'expired', 3, 'm', now(), 'dead')`, subscription)
 	b.set(func() { b.owner = map[string]int64{"a": 0, "expired": 0} })
 	h := b.collect(t)
 	if _, err := h.Redrive(t.Context(), order, h.Letters[1]); !errors.Is(err, ErrNoMessage) {

@@ -265,25 +265,12 @@ func (b *bench) redriveAll(t *testing.T, h *Batch) (results []Result) {
 
 func (b *bench) count(t *testing.T, query string, args ...any) (n int) {
 	t.Helper()
-	if err := b.db.QueryRow(t.Context(), query, args...).Scan(&n); err != nil {
-		t.Fatalf("%s: %v", query, err)
-	}
-	return n
+	return pgtest.Value[int](t, b.db, query, args...)
 }
 
 func (b *bench) eventually(t *testing.T, want int, query string, args ...any) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for b.count(t, query, args...) != want {
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			t.Fatalf("%s: %d, want %d", query, b.count(t, query, args...), want)
-		}
-	}
+	pgtest.Await(t, b.db, want, query, args...)
 }
 
 func (b *bench) effects(t *testing.T, aggregate string) (effects string) {

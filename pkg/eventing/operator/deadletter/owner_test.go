@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"example.com/lockstep/internal/pgtest"
 	"example.com/lockstep/pkg/eventing"
 	"example.com/lockstep/pkg/eventing/inbox"
 	"example.com/lockstep/pkg/eventing/txn"
@@ -235,9 +236,7 @@ func TestDeadLettersOfOneEventID(t *testing.T) {
 			second.AggregateID = "z"
 			b.deadLetter(t, first)
 			if status != "dead" {
-				if _, err := b.db.Exec(t.Context(), `UPDATE inbox SET status = $1`, status); err != nil {
-					t.Fatal(err)
-				}
+				pgtest.Exec(t, b.db, `UPDATE inbox SET status = $1`, status)
 			}
 			b.set(func() { b.owner = map[string]int64{"a": 1, "z": 1} })
 			b.send(t, subscription+".dlq", second.Message())

@@ -16,14 +16,10 @@ func TestTheBacklogComparesNoEventWithEachParked(t *testing.T) {
 	t.Parallel()
 	pg := pgtest.New(t)
 	db := pg.Pool(t, pg.URL+"&pool_max_conns=1")
-	if _, err := db.Exec(t.Context(), `
+	pgtest.Exec(t, db, `
 		INSERT INTO outbox (id, aggregate_type, aggregate_id, event_type, version, payload, published_at)
-		SELECT gen_random_uuid(), 'video', v::text, 'VideoUpdated', 1, '', now() FROM generate_series(1, 20000) v`); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := pg.Pool(t, pg.Admin).Exec(t.Context(), `VACUUM (ANALYZE) app.outbox`); err != nil {
-		t.Fatal(err)
-	}
+		SELECT gen_random_uuid(), 'video', v::text, 'VideoUpdated', 1, '', now() FROM generate_series(1, 20000) v`)
+	pgtest.Exec(t, pg.Pool(t, pg.Admin), `VACUUM (ANALYZE) app.outbox`)
 	var plan []string
 	err := pgx.BeginFunc(t.Context(), db, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(t.Context(), countedPlan); err != nil {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"example.com/lockstep/internal/pgtest"
 	"example.com/lockstep/pkg/eventing"
 	"example.com/lockstep/pkg/eventing/outbox"
 	"example.com/lockstep/pkg/eventing/outbox/queue"
@@ -199,13 +200,8 @@ func TestOldestBeforeTheLowOfTheRelays(t *testing.T) {
 	b := newBox(t)
 	b.busyRows(t, "old", 2*queue.CountLimit)
 	b.exec(t, `UPDATE outbox SET published_at = now()`)
-	open, err := b.db.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := open.Exec(t.Context(), fmt.Sprintf(insertBusy, "opened"), 200); err != nil {
-		t.Fatal(err)
-	}
+	open := pgtest.Begin(t, b.db)
+	pgtest.Exec(t, open, fmt.Sprintf(insertBusy, "opened"), 200)
 	if err := outbox.Append(t.Context(), open, nil, event("late", 1)); err != nil {
 		t.Fatal(err)
 	}
@@ -214,9 +210,7 @@ func TestOldestBeforeTheLowOfTheRelays(t *testing.T) {
 	b.exec(t, `DELETE FROM outbox_relays`)
 	b.exec(t, `INSERT INTO outbox_relays (token, low) VALUES ('t', pg_current_snapshot())`)
 	b.busyRows(t, "a", queue.CountLimit)
-	if err := open.Commit(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.End(t, open.Commit)
 	if calls := b.searching(t, new(queue.OldestSearch), time.Hour); calls != 1 {
 		t.Errorf("the retry was found by call %d", calls)
 	}
@@ -239,10 +233,7 @@ func TestOldestBehindTheSearch(t *testing.T) {
 	b := newBox(t)
 	b.exec(t, `INSERT INTO outbox_relays (token, low) VALUES ('t', pg_current_snapshot())`)
 	b.busyRows(t, "a", queue.CountLimit)
-	open, err := b.db.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	open := pgtest.Begin(t, b.db)
 	if err := outbox.Append(t.Context(), open, nil, event("late", 1)); err != nil {
 		t.Fatal(err)
 	}
@@ -251,12 +242,8 @@ func TestOldestBehindTheSearch(t *testing.T) {
 	for range 3 { // the third call reads rows behind those of the open transaction
 		b.searching(t, &s, 0)
 	}
-	if _, err := open.Exec(t.Context(), `UPDATE outbox SET occurred_at = now() - interval '3h' WHERE aggregate_id = 'late'`); err != nil {
-		t.Fatal(err)
-	}
-	if err := open.Commit(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.Exec(t, open, `UPDATE outbox SET occurred_at = now() - interval '3h' WHERE aggregate_id = 'late'`)
+	pgtest.End(t, open.Commit)
 	for call := range 12 {
 		b.busyRows(t, fmt.Sprint("c", call), queue.CountLimit)
 		got, _, err := b.Backlog(t.Context(), s, "busy")

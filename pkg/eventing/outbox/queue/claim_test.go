@@ -69,26 +69,17 @@ func (b box) append(t *testing.T, aggregate string, from, to int64) {
 
 func (b box) exec(t *testing.T, sql string, args ...any) {
 	t.Helper()
-	if _, err := b.db.Exec(t.Context(), sql, args...); err != nil {
-		t.Fatalf("%s: %v", sql, err)
-	}
+	pgtest.Exec(t, b.db, sql, args...)
 }
 
 func (b box) count(t *testing.T, query string, args ...any) int {
 	t.Helper()
-	var n int
-	if err := b.db.QueryRow(t.Context(), query, args...).Scan(&n); err != nil {
-		t.Fatalf("%s: %v", query, err)
-	}
-	return n
+	return pgtest.Value[int](t, b.db, query, args...)
 }
 
 func (b box) snapshot(t *testing.T) queue.TxSnapshot {
 	t.Helper()
-	var s string
-	if err := b.db.QueryRow(t.Context(), `SELECT pg_current_snapshot()::text`).Scan(&s); err != nil {
-		t.Fatal(err)
-	}
+	s := pgtest.Value[string](t, b.db, `SELECT pg_current_snapshot()::text`)
 	return queue.TxSnapshot(s)
 }
 
@@ -282,33 +273,22 @@ func TestAnInfiniteRetryTimeIsDue(t *testing.T) {
 func leaseDuring(t *testing.T, pg *pgtest.DB, claim func()) {
 	t.Helper()
 	db := pg.Pool(t, pg.URL)
-	other, err := db.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	other := pgtest.Begin(t, db)
 	defer func() { _ = other.Rollback(context.WithoutCancel(t.Context())) }()
-	if _, err := other.Exec(t.Context(), `LOCK TABLE outbox`); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.Exec(t, other, `LOCK TABLE outbox`)
 	ended := make(chan struct{})
 	go func() { defer close(ended); claim() }()
 	for waited := false; !waited; { // in transactions of their own, because each sees one state of the view
-		if err := db.QueryRow(t.Context(), `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database()
-			AND wait_event_type = 'Lock' AND clock_timestamp() - xact_start > interval '1.1 s')`).Scan(&waited); err != nil {
-			t.Fatal(err)
-		}
+		waited = pgtest.Value[bool](t, db, `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database()
+			AND wait_event_type = 'Lock' AND clock_timestamp() - xact_start > interval '1.1 s')`)
 		select {
 		case <-ended:
 			t.Fatal("the claim has not waited")
 		default:
 		}
 	}
-	if _, err := other.Exec(t.Context(), `UPDATE outbox SET lock_token = 'alive', locked_at = clock_timestamp()`); err != nil {
-		t.Fatal(err)
-	}
-	if err := other.Commit(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.Exec(t, other, `UPDATE outbox SET lock_token = 'alive', locked_at = clock_timestamp()`)
+	pgtest.End(t, other.Commit)
 }
 
 // A claim begins, and waits for more than a second before it looks at the rows. A lease that
@@ -370,19 +350,12 @@ func TestClaimReportsWhatItHadToLeave(t *testing.T) {
 		"one from the future":                   `lock_token = 'alive', locked_at = now() + interval '1 hour'`,
 	} {
 		b.exec(t, `UPDATE outbox SET `+set+` WHERE version = 1`)
-		tx, err := b.db.Begin(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := tx.Exec(t.Context(), `SELECT FROM outbox FOR UPDATE`); err != nil {
-			t.Fatal(err)
-		}
+		tx := pgtest.Begin(t, b.db)
+		pgtest.Exec(t, tx, `SELECT FROM outbox FOR UPDATE`)
 		if p := b.page(t, other); !p.Skipped || p.FreeIn != 0 || len(p.Batches) > 0 {
 			t.Errorf("%s that another transaction has locked: %+v", what, p)
 		}
-		if err := tx.Rollback(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		pgtest.End(t, tx.Rollback)
 	}
 }
 

@@ -40,9 +40,7 @@ func TestARecoveredServerIsAnotherOne(t *testing.T) {
 		RETURN pg_catalog.pg_postmaster_start_time() + interval '2 hours'`)
 	const asked = `SELECT pg_catalog.pg_postmaster_start_time()`
 	var started, still time.Time
-	if err := db.QueryRow(t.Context(), asked).Scan(&started); err != nil {
-		t.Fatal(err)
-	}
+	started = pgtest.Value[time.Time](t, db, asked)
 	first := b.heartbeat(t, "a", "", time.Time{})
 	claim := queue.Claim{Token: "a", Server: first.Server, Aggregates: 1, Events: 1, PerAggregate: 1, Bytes: 1}
 	if _, err := b.ClaimNew(t.Context(), claim, first.Seen, nil); err != nil {

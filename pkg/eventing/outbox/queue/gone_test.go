@@ -148,20 +148,13 @@ func TestARelayWithALockedRowIsNotGoneForEver(t *testing.T) {
 	b.inOwnSession(t, pg, "relay", beats["relay"])()
 	for age, gone := range map[time.Duration]bool{16 * time.Second: true, 40 * time.Second: false} {
 		b.exec(t, `UPDATE outbox_relays SET seen_at = now() - $1::interval WHERE token = 'relay'`, age)
-		tx, err := db.Begin(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := tx.Exec(t.Context(), `SELECT FROM outbox_relays WHERE token = 'relay' FOR UPDATE`); err != nil {
-			t.Fatal(err)
-		}
+		tx := pgtest.Begin(t, db)
+		pgtest.Exec(t, tx, `SELECT FROM outbox_relays WHERE token = 'relay' FOR UPDATE`)
 		beats["other"] = b.heartbeatAfter(t, b.Queue, "other", beats["other"].Low, beats["other"])
 		if got := beats["other"]; slices.Contains(got.Gone, "relay") != gone || slices.Contains(got.Alive, "relay") {
 			t.Errorf("%v after its last heartbeat: gone %v, alive %v", age, got.Gone, got.Alive)
 		}
-		if err := tx.Rollback(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		pgtest.End(t, tx.Rollback)
 	}
 }
 
@@ -233,14 +226,9 @@ func TestALockedEventOfTheGoneDoesNotWaitForItsLease(t *testing.T) {
 	b := newBox(t)
 	b.append(t, "a", 1, 1)
 	b.exec(t, `UPDATE outbox SET lock_token = 'gone', locked_at = now()`)
-	other, err := b.db.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	other := pgtest.Begin(t, b.db)
 	defer func() { _ = other.Rollback(context.WithoutCancel(t.Context())) }()
-	if _, err := other.Exec(t.Context(), `SELECT FROM outbox FOR UPDATE`); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.Exec(t, other, `SELECT FROM outbox FOR UPDATE`)
 	c := as("successor")
 	c.Gone = []string{"gone"}
 	got, err := b.Scan(t.Context(), c, queue.Beginning.Since()[0], 100)

@@ -25,14 +25,9 @@ func TestAHeartbeatJudgesAfterItsWait(t *testing.T) {
 			_, b := newBoxBehind(t, pooled)
 			beats := b.registered(t, "stopped", "waiting")
 			b.exec(t, `UPDATE outbox_relays SET seen_at = now() - interval '1 minute' WHERE token = 'stopped'`)
-			earlier, err := b.db.Begin(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
+			earlier := pgtest.Begin(t, b.db)
 			defer func() { _ = earlier.Rollback(context.WithoutCancel(t.Context())) }()
-			if _, err := earlier.Exec(t.Context(), `UPDATE outbox_relays SET seen_at = now() WHERE token = 'waiting'`); err != nil {
-				t.Fatal(err)
-			}
+			pgtest.Exec(t, earlier, `UPDATE outbox_relays SET seen_at = now() WHERE token = 'waiting'`)
 			got := make(chan queue.HeartbeatResult, 1)
 			go func() {
 				r, err := b.Heartbeat(t.Context(), "waiting", beats["waiting"].Low, nil, beats["waiting"], false)
@@ -47,9 +42,7 @@ func TestAHeartbeatJudgesAfterItsWait(t *testing.T) {
 			b.append(t, "meanwhile", 1, 1)
 			b.append(t, "meanwhile", 2, 2)
 			b.exec(t, `UPDATE outbox_relays SET seen_at = now(), low = pg_current_snapshot() WHERE token = 'stopped'`)
-			if err := earlier.Rollback(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			pgtest.End(t, earlier.Rollback)
 			if r := <-got; r.Low == queue.Beginning {
 				t.Error("the relay scans the whole table")
 			}
@@ -61,17 +54,10 @@ func TestAHeartbeatJudgesAfterItsWait(t *testing.T) {
 func TestAHeartbeatIsOneRoundTrip(t *testing.T) {
 	t.Parallel()
 	pg := pgtest.New(t)
-	cfg, err := pgxpool.ParseConfig(pg.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var seen trips
-	cfg.ConnConfig.Tracer = &seen
-	db, err := pgxpool.NewWithConfig(t.Context(), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(db.Close)
+	cfg := pgtest.Settings(t, pg.URL)
+	var seen atomic.Int64
+	cfg.ConnConfig.Tracer = &pgtest.Tracer{Before: func(context.Context, *pgx.Conn, pgtest.Trip) { seen.Add(1) }}
+	db := pgtest.Open(t, cfg)
 	b := box{queue.New(db), db}
 	first := b.heartbeatAfter(t, b.Queue, "a", "", queue.HeartbeatResult{})
 	seen.Store(0)
@@ -86,17 +72,10 @@ func TestAHeartbeatIsOneRoundTrip(t *testing.T) {
 func TestTheWaitForAConnectionIsNoErrorOfTheClock(t *testing.T) {
 	t.Parallel()
 	pg := pgtest.New(t)
-	cfg, err := pgxpool.ParseConfig(pg.URL + "&pool_max_conns=1")
-	if err != nil {
-		t.Fatal(err)
-	}
-	waits := acquisitions{&trips{}, make(chan struct{}, 2)}
+	cfg := pgtest.Settings(t, pg.URL+"&pool_max_conns=1")
+	waits := &acquisitions{begun: make(chan struct{}, 2)}
 	cfg.ConnConfig.Tracer = waits
-	db, err := pgxpool.NewWithConfig(t.Context(), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(db.Close)
+	db := pgtest.Open(t, cfg)
 	busy, err := db.Acquire(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -120,28 +99,13 @@ func TestTheWaitForAConnectionIsNoErrorOfTheClock(t *testing.T) {
 
 // acquisitions has a signal for each wait for a connection that begins.
 type acquisitions struct {
-	*trips
+	pgtest.Tracer
 
 	begun chan struct{}
 }
 
-func (a acquisitions) TraceAcquireStart(ctx context.Context, _ *pgxpool.Pool, _ pgxpool.TraceAcquireStartData) context.Context {
+func (a *acquisitions) TraceAcquireStart(ctx context.Context, _ *pgxpool.Pool, _ pgxpool.TraceAcquireStartData) context.Context {
 	a.begun <- struct{}{}
 	return ctx
 }
-func (acquisitions) TraceAcquireEnd(context.Context, *pgxpool.Pool, pgxpool.TraceAcquireEndData) {}
-
-// trips counts the round trips of connections that have prepared their statements.
-type trips struct{ atomic.Int64 }
-
-func (r *trips) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
-	r.Add(1)
-	return ctx
-}
-func (*trips) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
-func (r *trips) TraceBatchStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceBatchStartData) context.Context {
-	r.Add(1)
-	return ctx
-}
-func (*trips) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) {}
-func (*trips) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData)     {}
+func (*acquisitions) TraceAcquireEnd(context.Context, *pgxpool.Pool, pgxpool.TraceAcquireEndData) {}

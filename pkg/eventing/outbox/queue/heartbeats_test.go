@@ -145,21 +145,14 @@ func TestHeartbeatsDoNotOvertakeEachOther(t *testing.T) {
 	beats := b.registered(t, "dead", "successor")
 	b.exec(t, `UPDATE outbox_relays SET seen_at = '-infinity' WHERE token = 'dead'`)
 	admin := pg.Pool(t, pg.Admin)
-	if _, err := admin.Exec(t.Context(), `
+	pgtest.Exec(t, admin, `
 		CREATE FUNCTION app.hold_commit() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
 		  IF current_setting('application_name') = 'slow' THEN PERFORM pg_advisory_xact_lock(4711); END IF; RETURN NULL; END $$;
 		CREATE CONSTRAINT TRIGGER hold AFTER INSERT OR UPDATE ON app.outbox_relays DEFERRABLE INITIALLY DEFERRED
-		  FOR EACH ROW EXECUTE FUNCTION app.hold_commit()`); err != nil {
-		t.Fatal(err)
-	}
-	hold, err := admin.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+		  FOR EACH ROW EXECUTE FUNCTION app.hold_commit()`)
+	hold := pgtest.Begin(t, admin)
 	defer func() { _ = hold.Rollback(context.WithoutCancel(t.Context())) }()
-	if _, err := hold.Exec(t.Context(), `SELECT pg_advisory_xact_lock(4711)`); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.Exec(t, hold, `SELECT pg_advisory_xact_lock(4711)`)
 	var sent sync.WaitGroup
 	last := beats["successor"]
 	for i, q := range []queue.Queue{queue.New(pg.Pool(t, pg.URL+"&application_name=slow")), b.Queue} {
@@ -168,9 +161,7 @@ func TestHeartbeatsDoNotOvertakeEachOther(t *testing.T) {
 			backoff.Sleep(t.Context(), time.Millisecond, nil)
 		}
 	}
-	if err := hold.Rollback(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.End(t, hold.Rollback)
 	sent.Wait()
 	if n := b.count(t, `SELECT count(*) FROM outbox_relays WHERE low::text = $1`, string(beats["dead"].Low)); n != 1 || b.tokens(t) != 1 {
 		t.Errorf("%d of %d relays cover what the dead one had", n, b.tokens(t))
@@ -187,35 +178,24 @@ func TestARelayThatComesBackIsNotTakenOver(t *testing.T) {
 	b.append(t, uuid.NewString(), 1, 1) // the lows differ
 	b.exec(t, `UPDATE outbox_relays SET seen_at = now() - interval '20 seconds' WHERE token = 'back'`)
 	admin := pg.Pool(t, pg.Admin)
-	if _, err := admin.Exec(t.Context(), `
+	pgtest.Exec(t, admin, `
 		CREATE FUNCTION app.hold_scan() RETURNS boolean LANGUAGE plpgsql AS $$ BEGIN
 		  IF current_query() LIKE 'WITH present%' THEN PERFORM pg_advisory_xact_lock(4711); END IF; RETURN true; END $$;
 		ALTER TABLE app.outbox_relays ENABLE ROW LEVEL SECURITY;
 		ALTER TABLE app.outbox_relays FORCE ROW LEVEL SECURITY;
-		CREATE POLICY hold ON app.outbox_relays USING (app.hold_scan())`); err != nil {
-		t.Fatal(err)
-	}
-	hold, err := admin.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+		CREATE POLICY hold ON app.outbox_relays USING (app.hold_scan())`)
+	hold := pgtest.Begin(t, admin)
 	defer func() { _ = hold.Rollback(context.WithoutCancel(t.Context())) }()
-	if _, err := hold.Exec(t.Context(), `SELECT pg_advisory_xact_lock(4711)`); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.Exec(t, hold, `SELECT pg_advisory_xact_lock(4711)`)
 	var got queue.HeartbeatResult
 	var sent sync.WaitGroup
 	sent.Go(func() { got = b.heartbeat(t, "other", beats["other"].Low, beats["other"].Server) })
 	for b.count(t, `SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted`) == 0 {
 		backoff.Sleep(t.Context(), time.Millisecond, nil)
 	}
-	if _, err := admin.Exec(t.Context(), `
-		UPDATE app.outbox_relays SET seen_at = now(), low = pg_current_snapshot() WHERE token = 'back'`); err != nil {
-		t.Fatal(err)
-	}
-	if err := hold.Rollback(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.Exec(t, admin, `
+		UPDATE app.outbox_relays SET seen_at = now(), low = pg_current_snapshot() WHERE token = 'back'`)
+	pgtest.End(t, hold.Rollback)
 	sent.Wait()
 	if got.Low != beats["other"].Low || b.tokens(t) != 2 {
 		t.Errorf("%d relays; low %s, want that of the relay itself: %s", b.tokens(t), got.Low, beats["other"].Low)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"example.com/lockstep/internal/pgtest"
 	"example.com/lockstep/pkg/eventing/outbox/queue"
 )
 
@@ -29,19 +30,14 @@ func TestSettleGoesAroundLockedRows(t *testing.T) {
 			}
 			b.exec(t, `UPDATE outbox SET lock_token = 'another' WHERE aggregate_id = 'lost' AND version = 1`)
 			b.exec(t, `DELETE FROM outbox WHERE aggregate_id = 'gone' AND version = 2`)
-			tx, err := pg.Pool(t, pg.URL).Begin(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
+			tx := pgtest.Begin(t, pg.Pool(t, pg.URL))
 			t.Cleanup(func() { _ = tx.Rollback(t.Context()) })
 			defer func() { _ = tx.Rollback(t.Context()) }()
-			if _, err := tx.Exec(t.Context(), `
+			pgtest.Exec(t, tx, `
 				SELECT FROM outbox
 				 WHERE aggregate_id = 'head' AND version = 1 OR aggregate_id IN ('tail', 'fault') AND version = 2
 				    OR aggregate_id = 'retry' AND version = 3
-				   FOR UPDATE`); err != nil {
-				t.Fatal(err)
-			}
+				   FOR UPDATE`)
 			var outcomes []queue.Settlement
 			heads := map[uuid.UUID]string{}
 			for _, batch := range w.Batches {

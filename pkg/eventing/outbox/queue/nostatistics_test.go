@@ -12,9 +12,7 @@ import (
 func TestTheBacklogNeedsNoStatistics(t *testing.T) {
 	t.Parallel()
 	pg := pgtest.New(t)
-	if _, err := pg.Pool(t, pg.Admin).Exec(t.Context(), `ALTER TABLE app.outbox SET (autovacuum_enabled = off)`); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.Exec(t, pg.Pool(t, pg.Admin), `ALTER TABLE app.outbox SET (autovacuum_enabled = off)`)
 	b := box{db: pg.Pool(t, pg.URL+"&pool_max_conns=1")}
 	b.Queue = queue.New(b.db)
 	b.exec(t, `

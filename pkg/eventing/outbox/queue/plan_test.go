@@ -50,9 +50,7 @@ func planOutlivesTheTable(t *testing.T, rows int) {
 		work()
 	}
 	// To read all of the table costs least, statistics now say.
-	if _, err := pg.Pool(t, pg.Admin).Exec(t.Context(), `VACUUM (ANALYZE) app.outbox`); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.Exec(t, pg.Pool(t, pg.Admin), `VACUUM (ANALYZE) app.outbox`)
 	work() // makes the plans that are kept
 	b.exec(t, insert, "published", "2026-01-01", nil)
 	b.exec(t, insert, "parked", nil, "2026-01-01")
@@ -78,19 +76,12 @@ func TestTheBacklogReadsNoPublishedRow(t *testing.T) {
 			pg := pgtest.New(t)
 			db := pg.Pool(t, pg.URL+"&pool_max_conns=1")
 			b := box{queue.New(db), db}
-			open, err := pg.Pool(t, pg.URL).Begin(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
-			if _, err := open.Exec(t.Context(), `SELECT pg_current_xact_id()`); err != nil {
-				t.Fatal(err)
-			}
+			open := pgtest.Begin(t, pg.Pool(t, pg.URL))
+			pgtest.Exec(t, open, `SELECT pg_current_xact_id()`)
 			b.exec(t, `
 				INSERT INTO outbox (id, aggregate_type, aggregate_id, event_type, version, payload, published_at)
 				SELECT gen_random_uuid(), 'video', (v / $1)::text, 'VideoUpdated', v % $1 + 1, '', '2026-01-01' FROM generate_series(0, 19999) v`, each)
-			if _, err := pg.Pool(t, pg.Admin).Exec(t.Context(), `VACUUM (ANALYZE) app.outbox`); err != nil {
-				t.Fatal(err)
-			}
+			pgtest.Exec(t, pg.Pool(t, pg.Admin), `VACUUM (ANALYZE) app.outbox`)
 			b.exec(t, `UPDATE outbox_relays SET low = pg_current_snapshot()`)
 			b.append(t, "pending", 1, 2)
 			if err := errors.Join(outbox.Append(t.Context(), open, nil, event("late", 1)), open.Commit(t.Context())); err != nil {

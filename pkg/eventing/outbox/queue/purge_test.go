@@ -3,6 +3,8 @@ package queue_test
 import (
 	"testing"
 	"time"
+
+	"example.com/lockstep/internal/pgtest"
 )
 
 func TestPurgeDeletesOldPublishedRows(t *testing.T) {
@@ -62,14 +64,9 @@ func TestPurgeGoesAroundLockedRows(t *testing.T) {
 	b := newBox(t)
 	b.append(t, "old", 1, 3)
 	b.exec(t, `UPDATE outbox SET published_at = now() - interval '2 hours'`)
-	tx, err := b.db.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	tx := pgtest.Begin(t, b.db)
 	defer func() { _ = tx.Rollback(t.Context()) }()
-	if _, err := tx.Exec(t.Context(), `SELECT FROM outbox WHERE version = 1 FOR UPDATE`); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.Exec(t, tx, `SELECT FROM outbox WHERE version = 1 FOR UPDATE`)
 	if n, _, err := b.Purge(t.Context(), time.Hour, 0); n != 1 || err != nil {
 		t.Errorf("with a locked row %d rows are deleted, %v; want 1", n, err)
 	}

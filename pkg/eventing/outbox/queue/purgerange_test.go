@@ -4,6 +4,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"example.com/lockstep/internal/pgtest"
 )
 
 // TestRelaysShareAPurgePass has two relays take stretches in turn, a page at a time.
@@ -51,14 +53,9 @@ func TestRelaysShareAPurgePass(t *testing.T) {
 		t.Errorf("on its way, a pass goes on with %v", got)
 	}
 	b.exec(t, `UPDATE outbox_retention SET passed_at = '-infinity'`)
-	tx, err := b.db.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	tx := pgtest.Begin(t, b.db)
 	defer func() { _ = tx.Rollback(t.Context()) }()
-	if _, err := tx.Exec(t.Context(), `SELECT FROM outbox_retention FOR UPDATE`); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.Exec(t, tx, `SELECT FROM outbox_retention FOR UPDATE`)
 	if got := pass(); got != nil {
 		t.Errorf("while another relay takes one: %v", got)
 	}

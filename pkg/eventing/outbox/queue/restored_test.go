@@ -20,9 +20,7 @@ func TestTheBacklogPassesThePublishedRowsOfAnotherCluster(t *testing.T) {
 		SELECT gen_random_uuid(), 'video', least(v, 19999)::text, 'VideoUpdated', greatest(v - 19998, 1), '', (9000000000000 + v)::text::xid8,
 		       CASE WHEN v < 19999 THEN now() END, CASE WHEN v = 19999 THEN now() END
 		  FROM generate_series(1, 20000) v`)
-	if _, err := pg.Pool(t, pg.Admin).Exec(t.Context(), `VACUUM (ANALYZE) app.outbox`); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.Exec(t, pg.Pool(t, pg.Admin), `VACUUM (ANALYZE) app.outbox`)
 	for _, low := range []struct {
 		snapshot string
 		pages    int
@@ -68,16 +66,11 @@ func TestTheViewHasTheEventsOfItsOwnTransaction(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
 	b.exec(t, `UPDATE outbox_relays SET low = pg_current_snapshot()`)
-	tx, err := b.db.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	tx := pgtest.Begin(t, b.db)
 	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
 	var n int
 	const insert = `INSERT INTO outbox (id, aggregate_type, aggregate_id, event_type, version, payload) VALUES (gen_random_uuid(), 'video', 'a', 'VideoUpdated', 1, '')`
-	if _, err := tx.Exec(t.Context(), insert); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.Exec(t, tx, insert)
 	if err := tx.QueryRow(t.Context(), `SELECT count(*) FROM outbox_pending`).Scan(&n); err != nil || n != 1 {
 		t.Errorf("%d events in the view, want 1: %v", n, err)
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"example.com/lockstep/internal/pgtest"
 	"example.com/lockstep/pkg/eventing"
 	"example.com/lockstep/pkg/eventing/outbox"
 	"example.com/lockstep/pkg/eventing/outbox/queue"
@@ -49,18 +50,13 @@ func TestScanSince(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
 	b.append(t, "old", 1, 1)
-	slow, err := b.db.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	slow := pgtest.Begin(t, b.db)
 	if err := outbox.Append(t.Context(), slow, nil, event("slow", 1)); err != nil {
 		t.Fatal(err)
 	}
 	b.append(t, "quick", 1, 1)
 	since := b.snapshot(t)
-	if err := slow.Commit(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.End(t, slow.Commit)
 	b.append(t, "new", 1, 1)
 	seen := claims{}
 	for _, part := range since.Since() {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"example.com/lockstep/internal/pgtest"
 	"example.com/lockstep/pkg/eventing/outbox/queue"
 )
 
@@ -210,14 +211,9 @@ func TestSettleSeesAClaimThatItWaitedFor(t *testing.T) {
 	b.append(t, "a", 1, 1)
 	batch := b.page(t, as("t")).Batches[0]
 	for {
-		tx, err := b.db.Begin(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		tx := pgtest.Begin(t, b.db)
 		t.Cleanup(func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) })
-		if _, err := tx.Exec(t.Context(), `UPDATE outbox SET lock_token = 'another', locked_at = now()`); err != nil {
-			t.Fatal(err)
-		}
+		pgtest.Exec(t, tx, `UPDATE outbox SET lock_token = 'another', locked_at = now()`)
 		settled := make(chan queue.Settled, 1)
 		go func() {
 			s, err := b.Settle(t.Context(), "t", []queue.Settlement{{Batch: batch}})
@@ -229,9 +225,7 @@ func TestSettleSeesAClaimThatItWaitedFor(t *testing.T) {
 		for b.count(t, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`) == 0 && len(settled) == 0 {
 			runtime.Gosched()
 		}
-		if err := tx.Commit(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		pgtest.End(t, tx.Commit)
 		got := <-settled
 		if len(got.Locked) > 0 { // the machine is slow, and the settling has not waited so long
 			b.exec(t, `UPDATE outbox SET lock_token = 't'`)

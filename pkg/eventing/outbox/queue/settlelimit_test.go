@@ -17,30 +17,21 @@ func TestASettlementEndsBeforeItsRelayCountsAsDead(t *testing.T) {
 	pg := pgtest.New(t)
 	db := pg.Pool(t, pg.URL)
 	b := box{queue.New(db), db}
-	if _, err := pg.Pool(t, pg.Admin).Exec(t.Context(), `
+	pgtest.Exec(t, pg.Pool(t, pg.Admin), `
 		CREATE TABLE app.limits (until interval);
 		GRANT INSERT, SELECT ON app.limits TO PUBLIC;
 		CREATE FUNCTION app.note_limit() RETURNS trigger LANGUAGE plpgsql AS $$
 		BEGIN INSERT INTO app.limits VALUES (current_setting('statement_timeout')::interval); RETURN NEW; END $$;
 		CREATE TRIGGER note_limit BEFORE UPDATE ON app.outbox FOR EACH ROW
-		  WHEN (OLD.published_at IS NULL AND NEW.published_at IS NOT NULL) EXECUTE FUNCTION app.note_limit()`); err != nil {
-		t.Fatal(err)
-	}
+		  WHEN (OLD.published_at IS NULL AND NEW.published_at IS NOT NULL) EXECUTE FUNCTION app.note_limit()`)
 	b.append(t, "free", 1, 1)
 	b.append(t, "locked", 1, 1)
 	w := b.page(t, as("t"))
-	tx, err := db.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	tx := pgtest.Begin(t, db)
 	t.Cleanup(func() { _ = tx.Rollback(context.Background()) })
-	if _, err := tx.Exec(t.Context(), `SELECT FROM outbox WHERE aggregate_id = 'locked' FOR UPDATE`); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.Exec(t, tx, `SELECT FROM outbox WHERE aggregate_id = 'locked' FOR UPDATE`)
 	settle(t, b, "t", queue.Settlement{Batch: w.Batches[0], Published: 1}, queue.Settlement{Batch: w.Batches[1], Published: 1}) // around the lock
-	if err := tx.Rollback(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.End(t, tx.Rollback)
 	settle(t, b, "t", queue.Settlement{Batch: w.Batches[1], Published: 1})
 	const within = `SELECT count(*) FROM app.limits WHERE until > interval '0' AND until <= $1`
 	if n := b.count(t, within, queue.Timeout); n != 2 {

@@ -16,6 +16,7 @@ import (
 	"example.com/lockstep/internal/attack"
 	"example.com/lockstep/internal/command"
 	"example.com/lockstep/internal/connect"
+	"example.com/lockstep/internal/pgtest"
 	"example.com/lockstep/internal/pgtest/pairtest"
 	"example.com/lockstep/internal/porttest"
 )
@@ -85,9 +86,7 @@ func TestMigrateNeedsOnlyItsDatabase(t *testing.T) {
 	t.Parallel()
 	db := pairtest.New(t)
 	pool := db.Pool(t, db.Admin)
-	if _, err := pool.Exec(t.Context(), `DROP SCHEMA video CASCADE`); err != nil {
-		t.Fatal(err)
-	}
+	pgtest.Exec(t, pool, `DROP SCHEMA video CASCADE`)
 	getenv := func(name string) string { return map[string]string{"DATABASE_URL": db.Admin}[name] }
 	for range 2 { // the second finds nothing to do
 		var stdout, stderr bytes.Buffer

@@ -3,14 +3,15 @@ package serve
 import (
 	"net"
 	"net/http"
+	"sync/atomic"
 	"testing"
 )
 
 // A connection leaves no trace after its end, however it ended.
 func TestEndedConnectionsAreForgotten(t *testing.T) {
 	t.Parallel()
-	i, server := newIdle(), &http.Server{}
-	i.bound(server)
+	conns, server := newConnections(&atomic.Bool{}), &http.Server{}
+	conns.of(server)
 	for _, states := range [][]http.ConnState{
 		{http.StateNew, http.StateClosed},
 		{http.StateNew, http.StateActive, http.StateClosed},
@@ -22,7 +23,7 @@ func TestEndedConnectionsAreForgotten(t *testing.T) {
 		for _, state := range states {
 			server.ConnState(conn, state)
 		}
-		if n := len(i.open) + i.unused.Len() + i.used.Len(); n != 0 {
+		if n := len(conns.open) + conns.unused.Len() + conns.used.Len() + conns.unread; n != 0 {
 			t.Errorf("%v: %d are left", states, n)
 		}
 	}
