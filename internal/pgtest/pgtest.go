@@ -28,6 +28,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"example.com/lockstep/pkg/eventing/dbpool"
 	"example.com/lockstep/pkg/eventing/migrate"
 )
 
@@ -121,13 +122,14 @@ func (*Database) Pool(tb testing.TB, url string) *pgxpool.Pool {
 	return Open(tb, Settings(tb, url))
 }
 
-// Settings returns the settings of a pool on the URL, for [Open].
+// Settings returns the settings of a pool on the URL, as the library asks for them, for [Open].
 func Settings(tb testing.TB, url string) *pgxpool.Config {
 	tb.Helper()
 	cfg, err := pgxpool.ParseConfig(url)
 	if err != nil {
 		tb.Fatalf("pgtest: %v", err)
 	}
+	dbpool.Configure(cfg)
 	return cfg
 }
 
