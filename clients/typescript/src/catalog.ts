@@ -345,7 +345,7 @@ export interface components {
         ConsistencyToken: string;
         /** @description The same, for links. Where both are given, the answer is as fresh as both. */
         ConsistencyTokenQuery: string;
-        /** @description minimize-latency: what the read model has, at once. at-least-as-fresh (the default with a token): nothing older than the token. fully-consistent (not for lists): what the owner has. With ;stale-if-error behind it, a read that would be answered 429 or 503 shows what the read model has. */
+        /** @description minimize-latency: what the read model has, at once. at-least-as-fresh (the default with a token): nothing older than the token. fully-consistent (not for lists): what the owner has. With ;stale-if-error behind it, a read that would be answered 503 or TOO_MANY_WAITERS because the read model is behind shows what the read model has. A video that it does not have stays an error. */
         Consistency: string;
         /** @description wait=SECONDS (RFC 7240): how long to wait for the read model before its owner is asked. A whole number; 2 when not given, at most 10. */
         Prefer: string;
@@ -383,7 +383,7 @@ export interface operations {
             header?: {
                 /** @description From a write's or a read's answer, or several of these, separated by commas: at most 32 aggregates and 4,096 characters. What it says about other videos demands nothing of one video's read, about other users nothing of a user's list; a list is otherwise as fresh as all that it names. A token from before a restore of the owner is met by whatever the restored owner has. */
                 "Consistency-Token"?: components["parameters"]["ConsistencyToken"];
-                /** @description minimize-latency: what the read model has, at once. at-least-as-fresh (the default with a token): nothing older than the token. fully-consistent (not for lists): what the owner has. With ;stale-if-error behind it, a read that would be answered 429 or 503 shows what the read model has. */
+                /** @description minimize-latency: what the read model has, at once. at-least-as-fresh (the default with a token): nothing older than the token. fully-consistent (not for lists): what the owner has. With ;stale-if-error behind it, a read that would be answered 503 or TOO_MANY_WAITERS because the read model is behind shows what the read model has. A video that it does not have stays an error. */
                 Consistency?: components["parameters"]["Consistency"];
                 /** @description wait=SECONDS (RFC 7240): how long to wait for the read model before its owner is asked. A whole number; 2 when not given, at most 10. */
                 Prefer?: components["parameters"]["Prefer"];
@@ -431,7 +431,7 @@ export interface operations {
             header?: {
                 /** @description From a write's or a read's answer, or several of these, separated by commas: at most 32 aggregates and 4,096 characters. What it says about other videos demands nothing of one video's read, about other users nothing of a user's list; a list is otherwise as fresh as all that it names. A token from before a restore of the owner is met by whatever the restored owner has. */
                 "Consistency-Token"?: components["parameters"]["ConsistencyToken"];
-                /** @description minimize-latency: what the read model has, at once. at-least-as-fresh (the default with a token): nothing older than the token. fully-consistent (not for lists): what the owner has. With ;stale-if-error behind it, a read that would be answered 429 or 503 shows what the read model has. */
+                /** @description minimize-latency: what the read model has, at once. at-least-as-fresh (the default with a token): nothing older than the token. fully-consistent (not for lists): what the owner has. With ;stale-if-error behind it, a read that would be answered 503 or TOO_MANY_WAITERS because the read model is behind shows what the read model has. A video that it does not have stays an error. */
                 Consistency?: components["parameters"]["Consistency"];
                 /** @description wait=SECONDS (RFC 7240): how long to wait for the read model before its owner is asked. A whole number; 2 when not given, at most 10. */
                 Prefer?: components["parameters"]["Prefer"];
@@ -501,7 +501,7 @@ export interface operations {
             header?: {
                 /** @description From a write's or a read's answer, or several of these, separated by commas: at most 32 aggregates and 4,096 characters. What it says about other videos demands nothing of one video's read, about other users nothing of a user's list; a list is otherwise as fresh as all that it names. A token from before a restore of the owner is met by whatever the restored owner has. */
                 "Consistency-Token"?: components["parameters"]["ConsistencyToken"];
-                /** @description minimize-latency: what the read model has, at once. at-least-as-fresh (the default with a token): nothing older than the token. fully-consistent (not for lists): what the owner has. With ;stale-if-error behind it, a read that would be answered 429 or 503 shows what the read model has. */
+                /** @description minimize-latency: what the read model has, at once. at-least-as-fresh (the default with a token): nothing older than the token. fully-consistent (not for lists): what the owner has. With ;stale-if-error behind it, a read that would be answered 503 or TOO_MANY_WAITERS because the read model is behind shows what the read model has. A video that it does not have stays an error. */
                 Consistency?: components["parameters"]["Consistency"];
                 /** @description wait=SECONDS (RFC 7240): how long to wait for the read model before its owner is asked. A whole number; 2 when not given, at most 10. */
                 Prefer?: components["parameters"]["Prefer"];

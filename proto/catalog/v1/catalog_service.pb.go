@@ -354,8 +354,9 @@ type GetVideoRequest struct {
 	// clamped.
 	Wait        *durationpb.Duration `protobuf:"bytes,3,opt,name=wait,proto3" json:"wait,omitempty"`
 	Consistency Consistency          `protobuf:"varint,4,opt,name=consistency,proto3,enum=catalog.v1.Consistency" json:"consistency,omitempty"`
-	// True if the caller prefers an older answer to none. Instead of UNAVAILABLE or
-	// RESOURCE_EXHAUSTED it gets the read model's data, with the older aggregates in stale.
+	// True if the caller prefers an older answer to none. If the read model is behind, the
+	// caller gets the read model's data instead of UNAVAILABLE or TOO_MANY_WAITERS, with the
+	// older aggregates in stale. A video that the read model does not have stays an error.
 	StaleIfError  bool `protobuf:"varint,5,opt,name=stale_if_error,json=staleIfError,proto3" json:"stale_if_error,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
