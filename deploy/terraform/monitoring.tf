@@ -163,6 +163,42 @@ resource "google_monitoring_alert_policy" "connections" {
   }
 }
 
+# Without ids the database takes no writes. Vacuum keeps them below a tenth, unless something holds it up.
+resource "google_monitoring_alert_policy" "transaction_ids" {
+  count = var.cloud_sql == null ? 0 : 1
+
+  display_name          = "lockstep: the database's transaction ids run out"
+  combiner              = "OR"
+  severity              = local.severities.ticket
+  notification_channels = local.channels.ticket
+  user_labels           = merge(var.labels, { severity = "ticket" })
+
+  conditions {
+    display_name = "half of the transaction ids"
+
+    condition_threshold {
+      filter = join(" AND ", [
+        "resource.type = \"cloudsql_database\"",
+        "resource.labels.database_id = \"${var.project_id}:${google_sql_database_instance.main[0].name}\"",
+        "metric.type = \"cloudsql.googleapis.com/database/postgresql/transaction_id_utilization\"",
+      ])
+      comparison      = "COMPARISON_GT"
+      threshold_value = 0.5
+      duration        = "300s"
+
+      aggregations {
+        alignment_period   = "300s"
+        per_series_aligner = "ALIGN_MAX"
+      }
+    }
+  }
+
+  documentation {
+    mime_type = "text/markdown"
+    content   = "Find the transaction, the prepared transaction or the slot that holds vacuum up. Runbook: ${var.runbook_url}#the-database-has-no-transaction-ids-left"
+  }
+}
+
 # Cloud Run's own line, which is the only trace: the process has no time for one. Another
 # container has been started, as after a restart of InstancesRestart.
 resource "google_monitoring_alert_policy" "memory" {

@@ -196,6 +196,9 @@ var wrongRuns = []mutant{
 	}}},
 	{"a disk without a limit", []edit{{file: "database.tf", old: "    disk_autoresize_limit       = local.disk_limit_gb\n"}}},
 	{"connections without an alert", []edit{{file: "monitoring.tf", in: `resource "google_monitoring_alert_policy" "connections" {`}}},
+	{"transaction ids without an alert", []edit{{
+		file: "monitoring.tf", in: `resource "google_monitoring_alert_policy" "transaction_ids" {`,
+	}}},
 	{"a container killed for its memory, without an alert", []edit{{
 		file: "monitoring.tf", in: `resource "google_monitoring_alert_policy" "memory" {`,
 	}}},
