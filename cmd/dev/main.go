@@ -8,7 +8,7 @@
 // local broker run in this process. Postgres, the services and the official Pub/Sub emulator are
 // child processes. They end with this process. If this process is killed, the services end, too; the
 // others do so on Linux only.
-// Each service is another process of this program, started with the command [part].
+// Each service is another process of this program, started with the command part.
 //
 // Exit codes: 0 done (also after Ctrl-C while serving), 1 failed, 2 wrong usage.
 package main

@@ -17,7 +17,7 @@
 //	telemetry      the pair with traces and metrics, without an endpoint, and without the SDK
 //	localpubsub    the local Pub/Sub, compared with the official emulator and pstest
 //
-// A subject is a package with a function that returns series. [table] lists the subjects. The
+// A subject is a package with a function that returns series. The function table lists the subjects. The
 // subjects use these packages:
 //
 //	measure        the parts of a series, how its turns are taken, and calls at a rate or as fast as possible

@@ -7,7 +7,7 @@
 // that takes a given time for each request. It records the events that it has received, and their
 // order.
 //
-// A peer is one file with a type that implements [Peer], and a line in [all].
+// A peer is one file with a type that implements [Peer], and a line in all.
 package peers
 
 import (
