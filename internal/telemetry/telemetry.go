@@ -130,6 +130,7 @@ func meterProvider(ctx context.Context, res *resource.Resource) (*metric.MeterPr
 	// of a measurement's cost, and neither the boards nor the alerts read them.
 	options := []metric.Option{
 		metric.WithResource(res), metric.WithReader(scraped), metric.WithExemplarFilter(exemplar.AlwaysOffFilter),
+		metric.WithView(withoutAddress),
 	}
 	if pushed {
 		exporter, err := otlpmetricgrpc.New(ctx)
@@ -140,6 +141,11 @@ func meterProvider(ctx context.Context, res *resource.Resource) (*metric.MeterPr
 	}
 	return metric.NewMeterProvider(options...), nil
 }
+
+// withoutAddress removes the address from the metric of calls to another service. It is the address of the connection and
+// not the host of the service, so each address behind that host would begin series that never end.
+var withoutAddress = metric.NewView(metric.Instrument{Name: "rpc.client.call.duration"},
+	metric.Stream{AttributeFilter: attribute.NewDenyKeysFilter(semconv.ServerAddressKey, semconv.ServerPortKey)})
 
 // pushes reports whether the environment asks for OTLP export of a signal. It returns an error if the
 // environment asks for another protocol than this package has, or has a value that the SDK could not use. Otherwise
