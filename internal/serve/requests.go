@@ -66,7 +66,7 @@ func (q *requests) measured(next http.Handler) http.Handler {
 		}
 		began, answer, atNoCost := time.Now(), middleware.NewWrapResponseWriter(w, r.ProtoMajor), new(bool)
 		ctx := context.WithValue(r.Context(), freeKey{}, atNoCost)
-		ctx, span := q.tracer.Start(ctx, "request", trace.WithSpanKind(trace.SpanKindServer), callersTrace(r))
+		ctx, span := q.start(ctx, r)
 		status := http.StatusInternalServerError // the status if a panic breaks off the answer
 		defer func() {
 			if refused := answer.Status(); refused == http.StatusTooManyRequests {
@@ -82,6 +82,11 @@ func (q *requests) measured(next http.Handler) http.Handler {
 		next.ServeHTTP(answer, r.WithContext(ctx))
 		status = cmp.Or(answer.Status(), http.StatusOK)
 	})
+}
+
+func (q *requests) start(ctx context.Context, r *http.Request) (context.Context, trace.Span) {
+	//nolint:spancheck // measured ends the span
+	return q.tracer.Start(ctx, "request", trace.WithSpanKind(trace.SpanKindServer), callersTrace(r))
 }
 
 // callersTrace links a span to the caller's span, if the request names one.
