@@ -6,6 +6,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -16,7 +17,8 @@ import (
 
 // TestPubSubIsReachedInItsRegion runs both services without a local broker, on a
 // network without any destination, and checks the address that they try to reach. The
-// order of a key holds within one region only, so it must be the configured one.
+// order of a key holds within one region only, so it must be the configured one. The calls
+// that fail leave no series of Pub/Sub's library, which would name each address of Google's.
 func TestPubSubIsReachedInItsRegion(t *testing.T) {
 	t.Parallel()
 	const regional, global = "europe-west1-pubsub.googleapis.com:443", "pubsub.googleapis.com:443"
@@ -47,6 +49,12 @@ func TestPubSubIsReachedInItsRegion(t *testing.T) {
 					t.Errorf("%s wants to go to %v", who, r.wanted())
 				}
 			}
+			eventually(t, "a publish has failed", func() bool { return publishFailed.MatchString(metrics(t, w.videoAddr)) })
+			for _, addr := range []string{w.videoAddr, w.catalogAddr} {
+				if strings.Contains(metrics(t, addr), "google.pubsub") {
+					t.Errorf("%s shows series of Pub/Sub's library", addr)
+				}
+			}
 			const warning = "set PUBSUB_ENDPOINT"
 			if warned := strings.Contains(owner.child.Output(), warning); warned != (endpoint == "") {
 				t.Errorf("endpoint %q, video warns: %v", endpoint, warned)
@@ -54,6 +62,8 @@ func TestPubSubIsReachedInItsRegion(t *testing.T) {
 		})
 	}
 }
+
+var publishFailed = regexp.MustCompile(`(?m)^outbox_publish_failures_total\{.*kind="outage".*\} [1-9]`)
 
 // routes is a proxy that refuses every connection and records the requested hosts.
 type routes struct {

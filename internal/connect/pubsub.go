@@ -10,8 +10,6 @@ import (
 	"cloud.google.com/go/pubsub/v2"
 	vkit "cloud.google.com/go/pubsub/v2/apiv1"
 	"github.com/googleapis/gax-go/v2"
-	"go.opentelemetry.io/contrib/instrumentation/google.golang.org/grpc/otelgrpc"
-	"go.opentelemetry.io/otel/trace/noop"
 	"google.golang.org/api/option"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
@@ -76,15 +74,10 @@ func clientOptions(opts PubSubOptions) []option.ClientOption {
 	if opts.Endpoint != "" {
 		dial = append(dial, option.WithEndpoint(opts.Endpoint))
 	}
-	return append(dial, measuredOnly()...)
-}
-
-// measuredOnly makes the library record metrics of its calls and no spans. Relay and consumer
-// create the spans that belong to a request's trace. Each span of the library would begin a new
-// trace, with a sampling decision of its own.
-func measuredOnly() []option.ClientOption {
-	measured := otelgrpc.NewClientHandler(otelgrpc.WithTracerProvider(noop.NewTracerProvider()))
-	return []option.ClientOption{option.WithTelemetryDisabled(), option.WithGRPCDialOption(grpc.WithStatsHandler(measured))}
+	// Relay and consumer have the spans and metrics of this system. Each span of the library would begin
+	// a new trace, with a sampling decision of its own. Each of its metrics would have a series for each
+	// address of Google's that a connection leads to.
+	return append(dial, option.WithTelemetryDisabled())
 }
 
 // republish retries a failed publish after the same error codes as the library, but with

@@ -1,7 +1,5 @@
 package monitoring
 
-import "slices"
-
 var canaryMetrics = []Metric{
 	{Name: "canary.commits", Kind: Counter, Unit: "{commit}", Service: video, Seldom: "with -canary-interval",
 		Meaning: "Versions of the canary that this instance has committed; with several instances one of them commits each"},
@@ -66,9 +64,6 @@ var (
 		labelled("rpc_system_name", "grpc"),
 		{Name: "error_type", Bound: "gRPC's codes, 17"},
 	}
-	rpcClient = slices.Concat(rpc, []Label{
-		{Name: "server_address", Bound: "the host of video, 1"}, {Name: "server_port", Bound: "its port, 1"},
-	})
 )
 
 // libraryMetrics are metrics of OpenTelemetry's instrumentation and of Prometheus's client. All
@@ -78,7 +73,7 @@ var libraryMetrics = []Metric{
 		Meaning: "Time to answer a REST request"},
 	{Name: "rpc.server.call.duration", Kind: Histogram, Unit: "s", Service: both, Maker: "otelgrpc", Labels: rpc,
 		Meaning: "Time to answer a gRPC call", Seldom: "after a gRPC call"},
-	{Name: "rpc.client.call.duration", Kind: Histogram, Unit: "s", Service: catalog, Maker: "otelgrpc", Labels: rpcClient,
+	{Name: "rpc.client.call.duration", Kind: Histogram, Unit: "s", Service: catalog, Maker: "otelgrpc", Labels: rpc,
 		Meaning: "Time of a gRPC call of catalog to video", Seldom: "after a gRPC call"},
 	{Name: "db.client.operation.duration", Kind: Histogram, Unit: "s", Service: both, Maker: "semconv", Labels: operations,
 		Meaning: "Time of an operation of a database connection"},

@@ -43,7 +43,7 @@ type GRPC struct {
 // NewGRPC returns a server. Its handlers may return any error, because each error reaches the
 // client through problem.From.
 func NewGRPC(log *slog.Logger, guard *Guard) *GRPC {
-	g := &GRPC{log: log, guard: guard, health: health.NewServer(), faults: faultLines(),
+	g := &GRPC{log: log, guard: guard, health: health.NewServer(), faults: newFaults(),
 		refused: instrument.For(scope).Counter("grpc.refused", "{request}",
 			"gRPC requests that were answered before a handler saw them: unknown method, compressed, too large, malformed, not for this caller.")}
 	for _, code := range refusals {

@@ -83,6 +83,7 @@ func (g *Guard) guarded(log *slog.Logger, routes chi.Routes) func(http.Handler) 
 			operation := method + " " + pattern
 			switch {
 			case pattern == "":
+				free(r.Context())
 				g.strangers.answer(log, w, r, next)
 				return
 			case isOwn(operation):

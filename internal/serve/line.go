@@ -16,7 +16,8 @@ const (
 	// the line of a failed request is at most 1 KB.
 	maxLogged = 200
 	// faultsPerSecond and faultBurst bound the lines at INFO about requests that fail by the client's fault,
-	// that outlive the client's deadline, that the guard refuses, or that everybody may send. The metrics count all of them.
+	// that outlive the client's deadline, that the guard refuses, or that everybody may send, and the spans of those that
+	// cost their clients nothing. The metrics count all of them.
 	faultsPerSecond = 10
 	faultBurst      = 50
 )
@@ -46,7 +47,7 @@ func route(routes chi.Routes, r *http.Request) string {
 	return noRoute
 }
 
-func faultLines() *rate.Limiter { return rate.NewLimiter(faultsPerSecond, faultBurst) }
+func newFaults() *rate.Limiter { return rate.NewLimiter(faultsPerSecond, faultBurst) }
 
 // freeKey is the context key of the *bool that says whether a request costs its client
 // nothing.
@@ -58,6 +59,11 @@ func free(ctx context.Context) {
 	if f, ok := ctx.Value(freeKey{}).(*bool); ok {
 		*f = true
 	}
+}
+
+func isFree(ctx context.Context) bool {
+	f, ok := ctx.Value(freeKey{}).(*bool)
+	return ok && *f
 }
 
 // clients are the codes of errors that are the client's own fault.

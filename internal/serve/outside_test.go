@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -16,6 +17,7 @@ import (
 	"go.opentelemetry.io/otel/propagation"
 	sdk "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
 	"google.golang.org/grpc/metadata"
 
 	"example.com/lockstep/internal/auth"
@@ -105,6 +107,36 @@ func TestRESTIsForCallersFromOutside(t *testing.T) { //nolint:paralleltest // it
 		if strings.Contains(a.Value.String(), "s3cret") {
 			t.Errorf("the span has the request's own text: %s=%s", a.Key, a.Value.String())
 		}
+	}
+}
+
+// Spans cost money, and a request that is refused, has no route or is for everybody costs its sender nothing. An
+// admitted request has a span, whatever the others do.
+func TestStrangersLeaveFewSpans(t *testing.T) { //nolint:paralleltest // it sets the process's telemetry
+	spans, issuers := recorded(t), authtest.New(t)
+	s := guarded(issuers.Callers)
+	s.rules["GET /openapi.json"] = auth.Public
+	s.rest.Get("/openapi.json", func(http.ResponseWriter, *http.Request) {})
+	began := time.Now()
+	const requests = 60
+	for range requests {
+		for _, path := range []string{"/nowhere", "/openapi.json", "/v1/videos/1"} {
+			s.rest.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, path, nil))
+		}
+		r := httptest.NewRequest(http.MethodGet, "/v1/videos/1", nil)
+		r.Header = issuers.Header("owner")
+		s.rest.ServeHTTP(httptest.NewRecorder(), r)
+	}
+	strangers, callers := 0, 0
+	for _, span := range spans.Ended() {
+		if slices.Contains(span.Attributes(), semconv.HTTPResponseStatusCode(http.StatusOK)) && strings.Contains(span.Name(), "{id}") {
+			callers++
+		} else {
+			strangers++
+		}
+	}
+	if most := 50 + 10*int(time.Since(began)/time.Second+1); strangers < 50 || strangers > most || callers != requests {
+		t.Errorf("%d spans of strangers and %d of callers, want 50 to %d and %d", strangers, callers, most, requests)
 	}
 }
 

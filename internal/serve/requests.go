@@ -2,6 +2,7 @@ package serve
 
 import (
 	"cmp"
+	"context"
 	"net/http"
 	"strconv"
 	"strings"
@@ -16,6 +17,7 @@ import (
 	"go.opentelemetry.io/otel/propagation"
 	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
 	"go.opentelemetry.io/otel/trace"
+	"golang.org/x/time/rate"
 
 	"example.com/lockstep/internal/telemetry"
 )
@@ -29,6 +31,8 @@ const scope = "example.com/lockstep/internal/serve"
 type requests struct {
 	tracer trace.Tracer
 	kinds  sync.Map // of series, by requestKind
+	// atNoCost limits the spans of requests that cost their clients nothing.
+	atNoCost *rate.Limiter
 }
 
 // series has the attributes of a kind of requests, and their times.
@@ -47,19 +51,22 @@ type requestKind struct {
 var durations = telemetry.NewDurations(scope, "http.server.request.duration", "Duration of HTTP server requests.",
 	0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10)
 
-func newRequests() *requests { return &requests{tracer: otel.Tracer(scope)} }
+func newRequests() *requests { return &requests{tracer: otel.Tracer(scope), atNoCost: newFaults()} }
 
 // measured begins a trace with each request, and measures the request. It does not continue the
 // caller's trace but links to it, because REST callers are always outside of the system. The
-// span has the route in place of the path, because the path's parameters are ids of users.
+// span has the route in place of the path, because the path's parameters are ids of users. Of the
+// requests that cost their clients nothing, a limited number has a span: a span that does not end is
+// not exported.
 func (q *requests) measured(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if isProbe(r.URL.Path) {
 			next.ServeHTTP(w, r)
 			return
 		}
-		began, answer := time.Now(), middleware.NewWrapResponseWriter(w, r.ProtoMajor)
-		ctx, span := q.tracer.Start(r.Context(), "request", trace.WithSpanKind(trace.SpanKindServer), callersTrace(r))
+		began, answer, atNoCost := time.Now(), middleware.NewWrapResponseWriter(w, r.ProtoMajor), new(bool)
+		ctx := context.WithValue(r.Context(), freeKey{}, atNoCost)
+		ctx, span := q.start(ctx, r)
 		status := http.StatusInternalServerError // the status if a panic breaks off the answer
 		defer func() {
 			if refused := answer.Status(); refused == http.StatusTooManyRequests {
@@ -67,14 +74,19 @@ func (q *requests) measured(next http.Handler) http.Handler {
 			}
 			kind := q.kind(requestKind{method(r), chi.RouteContext(ctx).RoutePattern(), version(r), status})
 			kind.took.Record(time.Since(began))
-			if span.IsRecording() {
+			if span.IsRecording() && (!*atNoCost || q.atNoCost.Allow()) {
 				describe(span, r, kind.attributes, status)
+				span.End()
 			}
-			span.End()
 		}()
 		next.ServeHTTP(answer, r.WithContext(ctx))
 		status = cmp.Or(answer.Status(), http.StatusOK)
 	})
+}
+
+func (q *requests) start(ctx context.Context, r *http.Request) (context.Context, trace.Span) {
+	//nolint:spancheck // measured ends the span
+	return q.tracer.Start(ctx, "request", trace.WithSpanKind(trace.SpanKindServer), callersTrace(r))
 }
 
 // callersTrace links a span to the caller's span, if the request names one.

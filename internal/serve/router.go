@@ -64,18 +64,18 @@ func isProbe(path string) bool {
 // has no query, because a search text or a reason of deletion is personal data. The path of a
 // request without a route is written only if LOG_LEVEL is debug.
 func logged(log *slog.Logger, routes chi.Routes) func(http.Handler) http.Handler {
-	faults := faultLines()
+	faults := newFaults()
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			started, atNoCost := time.Now(), new(bool)
+			started := time.Now()
 			ww, wrapped := w.(middleware.WrapResponseWriter)
 			if !wrapped { // a probe
 				ww = middleware.NewWrapResponseWriter(w, r.ProtoMajor)
 			}
-			next.ServeHTTP(ww, r.WithContext(context.WithValue(r.Context(), freeKey{}, atNoCost)))
+			next.ServeHTTP(ww, r)
 			status := cmp.Or(ww.Status(), http.StatusOK) // the status of a handler that sets none
 			level := slog.LevelInfo
-			if isProbe(r.URL.Path) || (*atNoCost || status/100 == 4) && !faults.Allow() {
+			if isProbe(r.URL.Path) || (isFree(r.Context()) || status/100 == 4) && !faults.Allow() {
 				level = slog.LevelDebug
 			}
 			method, route := method(r), route(routes, r)

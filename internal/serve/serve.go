@@ -24,7 +24,8 @@
 // and no other text of the client. A line costs money, but some requests cost the client nothing:
 // requests that fail by the client's fault, that outlive the client's deadline, that the guard
 // refuses for any reason, or that everybody may send. Of the lines about these requests, 10 a second
-// are at INFO. The rest is at DEBUG.
+// are at INFO. The rest is at DEBUG. Of the REST requests that the guard refuses or that everybody may
+// send, 10 a second have a span.
 //
 // Draining fits into the 10 seconds between SIGTERM and the kill:
 //

@@ -65,18 +65,24 @@ func Setup(ctx context.Context, service, version string) (shutdown func(context.
 }
 
 // stateless propagates the W3C trace context without the caller's tracestate. Nothing here reads
-// the tracestate. A span that links to the caller would keep the tracestate in memory for as long
-// as the span exists. Any part of the tracestate would keep the whole header, up to 32 KiB, because
-// the part is a slice of the header's string.
+// the tracestate. To parse 30 KiB of it may take a millisecond, before the caller is known. A span
+// that links to the caller would keep all of it in memory for as long as the span exists, because
+// any part of the tracestate is a slice of the header's string.
 type stateless struct{ propagation.TraceContext }
 
 // Extract implements propagation.TextMapPropagator.
 func (s stateless) Extract(ctx context.Context, from propagation.TextMapCarrier) context.Context {
-	at := oteltrace.SpanContextFromContext(s.TraceContext.Extract(ctx, from)).WithTraceState(oteltrace.TraceState{})
-	if !at.IsRemote() {
-		return ctx
+	return s.TraceContext.Extract(ctx, withoutState{from})
+}
+
+type withoutState struct{ propagation.TextMapCarrier }
+
+// Get implements propagation.TextMapCarrier.
+func (c withoutState) Get(header string) string {
+	if header == "tracestate" {
+		return ""
 	}
-	return oteltrace.ContextWithRemoteSpanContext(ctx, at)
+	return c.TextMapCarrier.Get(header)
 }
 
 // describe names the service, its release, this process, and on Cloud Run the revision that serves.
@@ -124,6 +130,7 @@ func meterProvider(ctx context.Context, res *resource.Resource) (*metric.MeterPr
 	// of a measurement's cost, and neither the boards nor the alerts read them.
 	options := []metric.Option{
 		metric.WithResource(res), metric.WithReader(scraped), metric.WithExemplarFilter(exemplar.AlwaysOffFilter),
+		metric.WithView(withoutAddress),
 	}
 	if pushed {
 		exporter, err := otlpmetricgrpc.New(ctx)
@@ -134,6 +141,11 @@ func meterProvider(ctx context.Context, res *resource.Resource) (*metric.MeterPr
 	}
 	return metric.NewMeterProvider(options...), nil
 }
+
+// withoutAddress removes the address from the metric of calls to another service. It is the address of the connection and
+// not the host of the service, so each address behind that host would begin series that never end.
+var withoutAddress = metric.NewView(metric.Instrument{Name: "rpc.client.call.duration"},
+	metric.Stream{AttributeFilter: attribute.NewDenyKeysFilter(semconv.ServerAddressKey, semconv.ServerPortKey)})
 
 // pushes reports whether the environment asks for OTLP export of a signal. It returns an error if the
 // environment asks for another protocol than this package has, or has a value that the SDK could not use. Otherwise

@@ -3,6 +3,7 @@ package telemetry_test
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -14,7 +15,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/propagation"
+	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/types/known/emptypb"
 
@@ -244,6 +247,33 @@ func TestBaggageIsNotPassedOn(t *testing.T) {
 	otel.GetTextMapPropagator().Inject(ctx, out)
 	if out.Get("Baggage") != "" || out.Get("Traceparent") == "" {
 		t.Errorf("passed on: %v, want the trace alone", out)
+	}
+}
+
+// A connection leads to one address of the other service after another, and each series stays for the life of the process.
+func TestCallsHaveOneSeriesForAllAddresses(t *testing.T) {
+	shutdown := setup(t, nil)
+	defer shutdown()
+	calls, err := otel.Meter("test").Float64Histogram("rpc.client.call.duration", metric.WithUnit("s"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for port := range 3 {
+		calls.Record(t.Context(), 1, metric.WithAttributes(
+			semconv.RPCMethod("m"), semconv.ServerAddress(fmt.Sprint("10.0.0.", port)), semconv.ServerPort(port)))
+	}
+	families, err := prometheus.DefaultGatherer.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		series := f.GetMetric()
+		if f.GetName() == "rpc_client_call_duration_seconds" && (len(series) != 1 || series[0].GetHistogram().GetSampleCount() != 3) {
+			t.Errorf("series %v, want one of 3 calls", series)
+		}
+	}
+	if !scraped(t, "rpc_client_call_duration_seconds") {
+		t.Error("the calls cannot be scraped")
 	}
 }
 

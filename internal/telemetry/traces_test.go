@@ -2,6 +2,7 @@ package telemetry_test
 
 import (
 	"context"
+	"net/http"
 	"testing"
 
 	"go.opentelemetry.io/otel"
@@ -69,6 +70,27 @@ func TestSpansWithoutAnEndpointHaveIDs(t *testing.T) {
 		}
 		span.End()
 		second.End()
+	}
+}
+
+// asked are the headers that a propagator has read.
+type asked map[string]bool
+
+func (a asked) Get(name string) string {
+	a[name] = true
+	return http.Header{"traceparent": {"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}, "tracestate": {"a=b"}}[name][0]
+}
+func (asked) Set(string, string) {}
+func (asked) Keys() []string     { return nil }
+
+// To read a tracestate of 30 KiB may take a millisecond, before the request's caller is known.
+func TestTheTracestateIsNotRead(t *testing.T) {
+	shutdown := setup(t, nil)
+	defer shutdown()
+	of := asked{}
+	at := trace.SpanContextFromContext(otel.GetTextMapPropagator().Extract(t.Context(), of))
+	if !at.IsRemote() || !at.IsSampled() || at.TraceState().Len() > 0 || of["tracestate"] {
+		t.Errorf("%+v of the headers %v, want the traceparent alone", at, of)
 	}
 }
 

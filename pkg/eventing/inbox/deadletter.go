@@ -123,6 +123,7 @@ func (c *Consumer) deadLetterOnce(ctx context.Context, d *delivery, reason error
 		}
 	}
 	c.metrics.deadLettered(ctx)
+	c.traceDeadLetter(ctx, d, reason)
 	c.logFor(d).ErrorContext(ctx, "event dead-lettered", "reason", reason, "attempts", attempts, "topic", c.dead.topic)
 	c.observeDeadLetter(ctx, d, reason, attempts)
 	c.ack(ctx, d)

@@ -60,6 +60,18 @@ func (c *Consumer) startProcess(ctx context.Context, d *delivery, began time.Tim
 	return ctx, span
 }
 
+// traceDeadLetter records the end of d, whose dead letter is written. An event that cannot be read was
+// never tried, and has no other span here.
+func (c *Consumer) traceDeadLetter(ctx context.Context, d *delivery, reason error) {
+	if !d.event().IsSampled() {
+		return
+	}
+	_, span := c.startProcess(ctx, d, time.Now())
+	span.SetAttributes(attribute.String("outcome", "dead"), semconv.ErrorTypeKey.String("dead"))
+	span.SetStatus(codes.Error, eventing.Reason(reason.Error()))
+	span.End()
+}
+
 // transaction returns ctx with the transaction's span.
 func (a *attempt) transaction(ctx context.Context) context.Context {
 	if a == nil {

@@ -2,10 +2,12 @@ package inbox
 
 import (
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
 	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/attribute"
 	sdk "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	"go.opentelemetry.io/otel/trace"
@@ -100,5 +102,23 @@ func TestAFailedTryIsInTheTrace(t *testing.T) { //nolint:paralleltest // it sets
 	ended := spans.Ended()
 	if len(ended) != 4 || !ended[3].StartTime().Equal(began) {
 		t.Errorf("%d spans of two tries; the last begins at %s, want %s", len(ended), ended[3].StartTime(), began)
+	}
+}
+
+// The trace of an event that cannot be read, and so is not tried, ends with its dead letter.
+func TestADeadLetterIsInTheTrace(t *testing.T) { //nolint:paralleltest // it sets the process's tracer
+	spans, b := recorded(t), newBench(t)
+	d := sampled(t, 2)[1]
+	d.received, d.invalid = time.Now().Add(-time.Minute), errors.New("its payload is garbled")
+	creation, came := eventing.SpanContext(d.event().TraceParent), d.received
+	b.consumer(t).finish(t, d)
+	ended := spans.Ended()
+	if len(ended) != 1 {
+		t.Fatalf("%d spans, want one", len(ended))
+	}
+	span := ended[0]
+	if span.Parent().SpanID() != creation.SpanID() || !span.StartTime().Equal(came) ||
+		span.Status().Description != "its payload is garbled" || !slices.Contains(span.Attributes(), attribute.String("outcome", "dead")) {
+		t.Errorf("%s: parent %s, begins at %s, %+v, %v", span.Name(), span.Parent().SpanID(), span.StartTime(), span.Status(), span.Attributes())
 	}
 }
