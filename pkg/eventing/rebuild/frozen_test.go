@@ -3,6 +3,7 @@ package rebuild_test
 import (
 	"context"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -45,12 +46,10 @@ func TestAProcessThatStandsStillLetsItsTablesGo(t *testing.T) {
 func TestAPageThatTookTooLongIsFilledAgain(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, 150)
-	pages := 0
+	var pages atomic.Int32
 	f.connect(t, &pgtest.Tracer{Before: func(ctx context.Context, _ *pgx.Conn, trip pgtest.Trip) {
-		if trip.Contains("WITH page AS") {
-			if pages++; pages == 2 {
-				<-ctx.Done()
-			}
+		if trip.Contains("WITH page AS") && pages.Add(1) == 2 { // the second page, until its time has passed
+			<-ctx.Done()
 		}
 	}})
 	again := 0
