@@ -31,11 +31,7 @@ import (
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
-const (
-	topic = "projects/test/topics/video.events"
-	// patience bounds a test that would otherwise hang.
-	patience = 2 * time.Minute
-)
+const topic = "projects/test/topics/video.events"
 
 var order = audit.Actor{By: "ada", Why: "the schema was fixed"}
 

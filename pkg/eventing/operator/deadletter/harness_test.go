@@ -34,8 +34,6 @@ func TestMain(m *testing.M) { pgtest.Main(m) }
 const (
 	project      = "test"
 	subscription = "video.events.catalog"
-	// patience bounds a test that would otherwise hang.
-	patience = 2 * time.Minute
 )
 
 var order = audit.Actor{By: "ada", Why: "the handler was fixed"}
