@@ -13,7 +13,6 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"example.com/lockstep/pkg/eventing"
-	"example.com/lockstep/pkg/eventing/consistency"
 	"example.com/lockstep/pkg/eventing/inbox"
 	"example.com/lockstep/pkg/eventing/operator/audit"
 	"example.com/lockstep/pkg/eventing/reconcile"
@@ -22,8 +21,8 @@ import (
 )
 
 const (
-	// partRows bounds the rows, and with them the locks, of one transaction. One call to the owner returns them.
-	partRows = consistency.MaxPositions
+	// partRows bounds the rows, and with them the locks, of one transaction.
+	partRows = 32
 	// maxLockedRows is a number of rows. If that many are locked, one after the other, a repair ends. The
 	// wait for each takes two seconds.
 	maxLockedRows = 3
@@ -32,8 +31,8 @@ const (
 // Type returns the type of the aggregate.
 func (p *Projection[S]) Type() string { return p.aggregate.Type() }
 
-// Replace implements reconcile.Model. It asks the owner for the rows of a transaction in one call, before the
-// transaction, as in Repair. Of the rows of a transaction it writes those that standing returns, and
+// Replace implements reconcile.Model. It asks the owner for each row before the transaction that
+// writes the row, as in Repair. Of the rows of a transaction it writes those that standing returns, and
 // whose position is the one in seen.
 //
 // If the owner does not know a row, the row becomes a tombstone of its present version, and is not
@@ -105,11 +104,24 @@ func isRowsFault(err error) bool {
 
 func (p *Projection[S]) replace(ctx context.Context, by audit.Actor, seen []reconcile.Row, standing reconcile.Standing,
 ) (replaced []string, err error) {
-	owned, at, asOf, err := p.ownersState(ctx, seen)
-	if err != nil {
-		return nil, err
+	var owned, written ownerState
+	var oldest time.Time
+	at := map[string]inbox.Position{}
+	for _, row := range seen {
+		c, asOf, err := p.ownersState(ctx, row)
+		if err != nil {
+			return nil, err
+		}
+		if c.Kind == 0 {
+			continue
+		}
+		at[row.ID] = position(row)
+		owned.changes = append(owned.changes, c)
+		if oldest.IsZero() || asOf.Before(oldest) {
+			oldest = asOf
+		}
 	}
-	var written ownerState
+	owned.sort()
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
 	err = p.writer.Write(ctx, tenant.All(), "", func(tx *txn.Tx) error {
@@ -122,7 +134,7 @@ func (p *Projection[S]) replace(ctx context.Context, by audit.Actor, seen []reco
 			return err
 		}
 		written = owned.of(same)
-		if written.outcomes, err = inbox.ReplaceChanges(ctx, tx, p.aggregate, written.changes, at, asOf); err != nil {
+		if written.outcomes, err = inbox.ReplaceChanges(ctx, tx, p.aggregate, written.changes, at, oldest); err != nil {
 			return err
 		}
 		return audit.Write(ctx, tx, "reconcile", by, p.subjects(written, before)...)
@@ -153,33 +165,24 @@ func position(row reconcile.Row) inbox.Position {
 // the owner did not know the aggregate.
 type Lost struct{ AsOf time.Time }
 
-// ownersState returns the owner's state of these rows, and the positions at which they were found to differ. If the owner
-// does not know a row, the change is a tombstone. A row has no change if there is no row to replace, or if the answer may be
-// from before the row.
-func (p *Projection[S]) ownersState(ctx context.Context, seen []reconcile.Row,
-) (owned ownerState, at map[string]inbox.Position, asOf time.Time, err error) {
-	at = map[string]inbox.Position{}
-	ids := make([]string, len(seen))
-	for i, row := range seen {
-		ids[i], at[row.ID] = row.ID, position(row)
+// ownersState returns the owner's state of a row as a change. If the owner does not know the row,
+// the change is a tombstone. The change is zero if there is no row to replace, or if the answer may
+// be from before the row.
+func (p *Projection[S]) ownersState(ctx context.Context, row reconcile.Row) (c inbox.Change, asOf time.Time, err error) {
+	owners, _, asOf, err := p.fetch(ctx, row.ID, repairTimeout)
+	if err == nil {
+		return p.aggregate.Snapshot(owners), asOf, nil
 	}
-	rows, _, asOf, err := p.fetchAll(ctx, ids, repairTimeout)
-	if err != nil {
-		return owned, nil, asOf, fmt.Errorf("ask the owner for rows: %w", err)
+	last := eventing.Event{
+		ID: row.EventID, AggregateType: p.aggregate.Type(), AggregateID: row.ID, Epoch: row.Epoch, Version: row.Version, OccurredAt: row.At,
 	}
-	owned = p.snapshots(rows...)
-	known := owned.ids()
-	for _, row := range seen {
-		last := eventing.Event{
-			ID: row.EventID, AggregateType: p.aggregate.Type(), AggregateID: row.ID, Epoch: row.Epoch, Version: row.Version, OccurredAt: row.At,
-		}
-		if slices.Contains(known, row.ID) || row.Version == 0 || inbox.MayLag(last, asOf) {
-			continue
-		}
-		owned.changes = append(owned.changes, inbox.Change{Kind: inbox.Deleted, Event: last, Payload: Lost{cmp.Or(asOf, time.Now().UTC())}})
+	switch {
+	case !errors.Is(err, ErrUnknown):
+		return c, asOf, err
+	case row.Version == 0 || inbox.MayLag(last, asOf):
+		return c, asOf, nil
 	}
-	owned.sort()
-	return owned, at, asOf, nil
+	return inbox.Change{Kind: inbox.Deleted, Event: last, Payload: Lost{cmp.Or(asOf, time.Now().UTC())}}, asOf, nil
 }
 
 // subjects returns an audit subject for each row that was written, with the former row as its

@@ -2,7 +2,6 @@ package projection_test
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -11,7 +10,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
 
-	"example.com/lockstep/pkg/eventing/consistency"
 	"example.com/lockstep/pkg/eventing/inbox"
 	"example.com/lockstep/pkg/eventing/operator/audit"
 	"example.com/lockstep/pkg/eventing/reconcile"
@@ -100,24 +98,31 @@ func TestReplace(t *testing.T) {
 	}
 }
 
-// The owner is asked once for the rows of a transaction. A read model that lacks a million rows would else wait for a million answers,
-// one after the other.
-func TestReplaceAsksForManyRowsAtOnce(t *testing.T) {
+// The answers of one transaction are of several times. A row that is ahead of an answer from before it is not
+// taken back, although another answer is from after it.
+func TestReplaceByAnswersOfSeveralTimes(t *testing.T) {
 	t.Parallel()
 	s := newShelf(t)
-	s.asOf = time.Now()
-	var owners []note
-	var seen []reconcile.Row
-	for i := range 2 * consistency.MaxPositions {
-		n := newNote(fmt.Sprintf("a/%02d", i), 1, 1, "missing").by(byte(i+1), 0)
-		owners, seen = append(owners, n), append(seen, reconcile.Row{ID: n.id()})
+	now := time.Now().UTC().Truncate(time.Second)
+	made := func(id string, version int64, event byte, ago time.Duration) note {
+		n := newNote(id, 1, version, "body").by(event, 0)
+		n.At = now.Add(-ago)
+		return n
 	}
-	s.has(owners...)
-	written, err := s.Replace(t.Context(), audit.Actor{By: "ada"}, seen, all)
-	if err != nil || len(written) != len(owners) || s.calls != 2 {
-		t.Errorf("%d of %d rows are replaced with %d calls, %v; want 2 calls", len(written), len(owners), s.calls, err)
+	owned, ahead := made("a/1", 2, 2, 20*time.Minute), made("a/1", 3, 3, 5*time.Minute)
+	other := made("a/2", 1, 4, time.Hour)
+	s.apply(t, change(inbox.Put, ahead), change(inbox.Put, other))
+	s.has(owned, other)
+	times := []time.Time{now.Add(-10 * time.Minute), now}
+	s.notes.beforeFetch = func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.asOf, times = times[0], times[1:]
 	}
-	if diff := cmp.Diff(owners, s.rows(t)); diff != "" {
+	if _, err := s.Replace(t.Context(), audit.Actor{By: "ada"}, []reconcile.Row{ahead.seen(), other.seen()}, all); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]note{ahead, other}, s.rows(t)); diff != "" {
 		t.Errorf("rows (-want +got):\n%s", diff)
 	}
 }
