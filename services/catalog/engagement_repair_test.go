@@ -10,6 +10,7 @@ import (
 	"example.com/lockstep/pkg/eventing"
 	"example.com/lockstep/pkg/eventing/inbox"
 	"example.com/lockstep/pkg/eventing/txn"
+	replicationv1 "example.com/lockstep/proto/video/replication/v1"
 )
 
 // Repairs of both projections wait for locked rows. Together they leave a connection of their pool
@@ -57,4 +58,16 @@ func TestRepairOfAnEngagementIDThatIsNotTheOwners(t *testing.T) {
 	f, l := setUp(t), newLike()
 	f.peer.hasLike(l.owners(6))
 	f.refusesToRepair(t, l.put(4))
+}
+
+// The owner is asked for one user. It would not know the rows of another one, and a repair would take these for lost.
+func TestEngagementsOfSeveralUsersAreNotFetchedTogether(t *testing.T) {
+	t.Parallel()
+	f, one, other := setUp(t), newLike(), newLike()
+	f.peer.hasLike(one.owners(1))
+	f.peer.hasLike(other.owners(1))
+	found, _, _, err := engagements{owner: replicationv1.NewReplicationServiceClient(f.owner)}.Fetch(t.Context(), []string{one.id(), other.id()}, time.Minute)
+	if err == nil {
+		t.Errorf("%d of 2 rows are found, want an error", len(found))
+	}
 }

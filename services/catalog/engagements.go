@@ -128,6 +128,10 @@ func (a engagements) Fetch(ctx context.Context, ids []string, timeout time.Durat
 		return nil, 0, at, err
 	}
 	users, videos := pairs(ids)
+	if slices.ContainsFunc(users, func(user string) bool { return user != users[0] }) {
+		// The owner would not know those of the others, and the caller would take them for lost.
+		return nil, 0, at, fmt.Errorf("owner's engagements: %d ids are of several users", len(ids))
+	}
 	resp, err := projection.Call(ctx, timeout, a.owner.GetEngagementRows,
 		&replicationv1.GetEngagementRowsRequest{UserId: users[0], VideoIds: videos})
 	if err != nil {

@@ -58,6 +58,8 @@ type Aggregate[S any] interface {
 	Snapshot(row S) inbox.Change
 	// Fetch returns aggregates or their tombstones as the owner has them, up to
 	// consistency.MaxPositions in one call. It leaves out aggregates that the owner does not know.
+	// Ids of one call are those of one read or of one Incomplete. Fetch refuses others if the owner cannot be asked
+	// for them together, as for those of several users.
 	// The answer contains everything that the owner had committed by the time asOf. A zero asOf
 	// means that the time is unknown. epoch is the owner's epoch, or 0 if that is unknown. epoch and
 	// asOf hold for all ids, including those that are left out. The error is
