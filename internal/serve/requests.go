@@ -74,7 +74,7 @@ func (q *requests) measured(next http.Handler) http.Handler {
 			}
 			kind := q.kind(requestKind{method(r), chi.RouteContext(ctx).RoutePattern(), version(r), status})
 			kind.took.Record(time.Since(began))
-			if span.IsRecording() && (!*atNoCost || q.atNoCost.Allow()) {
+			if span.IsRecording() && (!*atNoCost || status >= http.StatusInternalServerError || q.atNoCost.Allow()) {
 				describe(span, r, kind.attributes, status)
 				span.End()
 			}
