@@ -111,12 +111,14 @@ func TestRESTIsForCallersFromOutside(t *testing.T) { //nolint:paralleltest // it
 }
 
 // Spans cost money, and a request that is refused, has no route or is for everybody costs its sender nothing. An
-// admitted request has a span, whatever the others do.
+// admitted request has a span, whatever the others do, and so has one that fails by the service's fault.
 func TestStrangersLeaveFewSpans(t *testing.T) { //nolint:paralleltest // it sets the process's telemetry
 	spans, issuers := recorded(t), authtest.New(t)
 	s := guarded(issuers.Callers)
 	s.rules["GET /openapi.json"] = auth.Public
 	s.rest.Get("/openapi.json", func(http.ResponseWriter, *http.Request) {})
+	s.rules["GET /broken"] = auth.Public
+	s.rest.Get("/broken", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) })
 	began := time.Now()
 	const requests = 60
 	for range requests {
@@ -127,13 +129,20 @@ func TestStrangersLeaveFewSpans(t *testing.T) { //nolint:paralleltest // it sets
 		r.Header = issuers.Header("owner")
 		s.rest.ServeHTTP(httptest.NewRecorder(), r)
 	}
-	strangers, callers := 0, 0
+	s.rest.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/broken", nil))
+	strangers, callers, faults := 0, 0, 0
 	for _, span := range spans.Ended() {
-		if slices.Contains(span.Attributes(), semconv.HTTPResponseStatusCode(http.StatusOK)) && strings.Contains(span.Name(), "{id}") {
+		switch {
+		case slices.Contains(span.Attributes(), semconv.HTTPResponseStatusCode(http.StatusInternalServerError)):
+			faults++
+		case slices.Contains(span.Attributes(), semconv.HTTPResponseStatusCode(http.StatusOK)) && strings.Contains(span.Name(), "{id}"):
 			callers++
-		} else {
+		default:
 			strangers++
 		}
+	}
+	if faults != 1 {
+		t.Errorf("%d spans of a fault, want 1", faults)
 	}
 	if most := 50 + 10*int(time.Since(began)/time.Second+1); strangers < 50 || strangers > most || callers != requests {
 		t.Errorf("%d spans of strangers and %d of callers, want 50 to %d and %d", strangers, callers, most, requests)
