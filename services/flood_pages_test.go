@@ -42,10 +42,13 @@ func TestPagesThatAreNotReadAreBounded(t *testing.T) {
 		pgtest.Exec(t, w.db, `
 			INSERT INTO `+table+` (video_id, uploader_id, title, description, version, created_at, updated_at)
 			SELECT gen_random_uuid(), gen_random_uuid(), 'long', repeat('<', 10000), 1, now(), now() FROM generate_series(1, 50)`)
-		served := s.unreadLists(t, s.lists)
+		served := 0
+		for round := 0; round < 5 && served < s.lists/2; round++ { // on a busy machine the database does not answer all in time
+			served += s.unreadLists(t, s.lists-served)
+		}
 		peak := s.resident(t)
 		t.Logf("%s: %d lists of %d are not read, peak of resident memory %d MiB", table, served, s.lists, peak>>20)
-		if served < int64(s.lists)/2 {
+		if served < s.lists/2 {
 			t.Errorf("%d lists of %d are served", served, s.lists)
 		}
 		if peak > maxResident {
@@ -56,7 +59,7 @@ func TestPagesThatAreNotReadAreBounded(t *testing.T) {
 
 // unreadLists requests n lists over connections that take no byte of a body, and waits for the status of each. It
 // returns how many are 200. The answers stay unread until t ends.
-func (s *spawned) unreadLists(t *testing.T, n int) int64 {
+func (s *spawned) unreadLists(t *testing.T, n int) int {
 	t.Helper()
 	const perConnection = 100
 	ctx, stop := context.WithCancel(t.Context())
@@ -78,7 +81,7 @@ func (s *spawned) unreadLists(t *testing.T, n int) int64 {
 		})
 	}
 	eventually(t, "each list has a status", func() bool { return broken.Load() > 0 || answered.Load() == int64(n) })
-	return served.Load()
+	return int(served.Load())
 }
 
 // requestLists requests n lists over one connection, and calls answered with the status of each, until ctx ends.
