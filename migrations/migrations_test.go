@@ -152,6 +152,21 @@ func TestSearchIndex(t *testing.T) {
 	}
 }
 
+// No batch of the consumer moves the entries of earlier batches into the index, and no search reads them one by one.
+func TestNewTitlesAreInTheIndexAtOnce(t *testing.T) {
+	t.Parallel()
+	pg := pairtest.New(t)
+	admin := pg.Pool(t, pg.Admin)
+	if !pgtest.Value[bool](t, admin, `SELECT to_regclass('catalog.video_projection_by_title') IS NOT NULL`) {
+		t.Skip("this server has no pg_trgm")
+	}
+	pgtest.Exec(t, admin, `INSERT INTO catalog.video_projection (video_id, title, version, updated_at)
+		SELECT gen_random_uuid(), 'Lockstep in one minute', 1, now() FROM generate_series(1, 200)`)
+	if pages := pgtest.Value[int64](t, admin, `SELECT gin_clean_pending_list('catalog.video_projection_by_title')`); pages != 0 {
+		t.Errorf("%d pages of new entries wait outside the index", pages)
+	}
+}
+
 // The index of titles is optional: the migrations succeed in a database that does not let the owner of the table use the
 // extension's schema.
 func TestARefusedSearchIndexEndsNoMigration(t *testing.T) {

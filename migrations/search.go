@@ -78,11 +78,12 @@ func searchIndex(ctx context.Context, db *sql.DB, extension string, log *slog.Lo
 // createIndex creates the index of titles with the operators in schema. It creates none if the administrator may not
 // use the schema.
 func createIndex(ctx context.Context, conn *sql.Conn, schema string, log *slog.Logger) error {
-	// A GIN index collects new entries in a pending list, and each search reads the whole list. The limit
-	// of the list is 256 kB here, and 4 MB by default.
+	// Without a pending list of new entries. The batch that fills such a list moves all of it into the index before it
+	// commits: 0.8 to 1 s with 1,000,000 titles and a list of 256 kB, and each search reads the list. Without it
+	// no change of a title took more than 0.08 s. The price is the median change, 1.2 ms in place of 0.6.
 	_, err := conn.ExecContext(ctx, `CREATE INDEX CONCURRENTLY video_projection_by_title ON catalog.video_projection
 		USING gin (title `+pgx.Identifier{schema, "gin_trgm_ops"}.Sanitize()+`)
-		WITH (gin_pending_list_limit = 256) WHERE deleted_at IS NULL`)
+		WITH (fastupdate = off) WHERE deleted_at IS NULL`)
 	const insufficientPrivilege = "42501"
 	if pg, refused := errors.AsType[*pgconn.PgError](err); refused && pg.Code == insufficientPrivilege {
 		log.WarnContext(ctx, "searches by title have no index: its creation is refused", "error", pg.Message)
