@@ -56,7 +56,7 @@ NESTED := localpubsub $(wildcard lab)
 EMPTY_TREE := 4b825dc642cb6eb9a060e54bf8d69288fbee4904
 
 # RACE=-race switches the race detector on, which needs a C compiler. With it the tests take twice
-# the time: CI has it for the library on each push, and for everything every night.
+# the time: CI has it for the packages with goroutines of the library on each push, and for all every night.
 RACE ?=
 
 # A program under the race detector sleeps for a second before it exits, so that its other
