@@ -127,12 +127,12 @@ func TestTheUploaderIsTheCaller(t *testing.T) {
 		{"admin", another, 201, another},
 		{"service", another, 403, ""},
 	} {
-		body, schema := map[string]any{"title": "t"}, "NewOwnVideo"
+		body := map[string]any{"title": "t"}
 		req := &videov1.CreateVideoRequest{Title: "t", UploaderId: tc.uploader}
 		if tc.uploader != "" {
-			body["uploader_id"], schema = tc.uploader, "NewVideo"
+			body["uploader_id"] = tc.uploader
 		}
-		if err := c.schema("components", "schemas", schema).Validate(body); err != nil {
+		if err := c.schema("components", "schemas", "NewVideo").Validate(body); err != nil {
 			t.Error(err)
 		}
 		ctx := t.Context()

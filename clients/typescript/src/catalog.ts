@@ -183,7 +183,7 @@ export interface components {
         };
         /**
          * @description Who vouches for the answer: the read model, or the service that owns the data.
-         * @enum {unknown}
+         * @enum {string}
          */
         Source: "projection" | "authority";
         FreshVideo: {
@@ -276,7 +276,17 @@ export interface components {
             };
         };
         /** @description What is wrong, and with which field. */
-        Problem: {
+        Failed: {
+            headers: {
+                "Preference-Applied": components["headers"]["PreferenceApplied"];
+                [name: string]: unknown;
+            };
+            content: {
+                "application/problem+json": components["schemas"]["Problem"];
+            };
+        };
+        /** @description A problem with a status that is not listed. */
+        Unexpected: {
             headers: {
                 "Preference-Applied": components["headers"]["PreferenceApplied"];
                 [name: string]: unknown;
@@ -404,7 +414,7 @@ export interface operations {
                     "application/json": components["schemas"]["VideoPage"];
                 };
             };
-            400: components["responses"]["Problem"];
+            400: components["responses"]["Failed"];
             401: components["responses"]["Unauthenticated"];
             409: components["responses"]["TokenAhead"];
             429: components["responses"]["Busy"];
@@ -419,7 +429,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            default: components["responses"]["Problem"];
+            default: components["responses"]["Unexpected"];
         };
     };
     getVideo: {
@@ -458,7 +468,7 @@ export interface operations {
                     "application/json": components["schemas"]["FreshVideo"];
                 };
             };
-            400: components["responses"]["Problem"];
+            400: components["responses"]["Failed"];
             401: components["responses"]["Unauthenticated"];
             /** @description There is no such video. With Consistency: minimize-latency, at_least says that there is one at that version, and the read model does not have it yet. */
             404: {
@@ -486,7 +496,7 @@ export interface operations {
             };
             429: components["responses"]["Busy"];
             503: components["responses"]["Unavailable"];
-            default: components["responses"]["Problem"];
+            default: components["responses"]["Unexpected"];
         };
     };
     listUserEngagements: {
@@ -524,13 +534,13 @@ export interface operations {
                     "application/json": components["schemas"]["EngagementPage"];
                 };
             };
-            400: components["responses"]["Problem"];
+            400: components["responses"]["Failed"];
             401: components["responses"]["Unauthenticated"];
             403: components["responses"]["Denied"];
             409: components["responses"]["TokenAhead"];
             429: components["responses"]["Busy"];
             503: components["responses"]["Unavailable"];
-            default: components["responses"]["Problem"];
+            default: components["responses"]["Unexpected"];
         };
     };
     getOpenAPI: {

@@ -186,13 +186,9 @@ export interface components {
         NewVideo: {
             /**
              * Format: uuid
-             * @description The caller's id. Another user's is for admins, and for a service that runs open.
+             * @description The caller's id, which is the default. Another user's is for admins, and for a service that runs open; both must give one.
              */
-            uploader_id: string;
-        } & WithRequired<components["schemas"]["VideoFields"], "title">;
-        /** @description For a user who is no admin: the uploader is the caller. */
-        NewOwnVideo: {
-            title: string;
+            uploader_id?: string;
         } & WithRequired<components["schemas"]["VideoFields"], "title">;
         VideoPatch: components["schemas"]["VideoFields"];
         StoredVideo: {
@@ -317,7 +313,16 @@ export interface components {
             };
         };
         /** @description What is wrong, and with which field */
-        Problem: {
+        Failed: {
+            headers: {
+                [name: string]: unknown;
+            };
+            content: {
+                "application/problem+json": components["schemas"]["Problem"];
+            };
+        };
+        /** @description A problem with a status that is not listed */
+        Unexpected: {
             headers: {
                 [name: string]: unknown;
             };
@@ -441,11 +446,11 @@ export interface operations {
                     "application/json": components["schemas"]["VideoPage"];
                 };
             };
-            400: components["responses"]["Problem"];
+            400: components["responses"]["Failed"];
             401: components["responses"]["Unauthenticated"];
             429: components["responses"]["Busy"];
             503: components["responses"]["Unavailable"];
-            default: components["responses"]["Problem"];
+            default: components["responses"]["Unexpected"];
         };
     };
     createVideo: {
@@ -460,7 +465,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": components["schemas"]["NewVideo"] | components["schemas"]["NewOwnVideo"];
+                "application/json": components["schemas"]["NewVideo"];
             };
         };
         responses: {
@@ -477,15 +482,15 @@ export interface operations {
                     "application/json": components["schemas"]["WrittenVideo"];
                 };
             };
-            400: components["responses"]["Problem"];
+            400: components["responses"]["Failed"];
             401: components["responses"]["Unauthenticated"];
             403: components["responses"]["Denied"];
-            413: components["responses"]["Problem"];
+            413: components["responses"]["Failed"];
             415: components["responses"]["NoMediaType"];
-            422: components["responses"]["Problem"];
+            422: components["responses"]["Failed"];
             429: components["responses"]["Busy"];
             503: components["responses"]["Unavailable"];
-            default: components["responses"]["Problem"];
+            default: components["responses"]["Unexpected"];
         };
     };
     getVideo: {
@@ -509,13 +514,13 @@ export interface operations {
                     "application/json": components["schemas"]["Video"];
                 };
             };
-            400: components["responses"]["Problem"];
+            400: components["responses"]["Failed"];
             401: components["responses"]["Unauthenticated"];
-            404: components["responses"]["Problem"];
-            410: components["responses"]["Problem"];
+            404: components["responses"]["Failed"];
+            410: components["responses"]["Failed"];
             429: components["responses"]["Busy"];
             503: components["responses"]["Unavailable"];
-            default: components["responses"]["Problem"];
+            default: components["responses"]["Unexpected"];
         };
     };
     deleteVideo: {
@@ -553,18 +558,18 @@ export interface operations {
                     "application/json": components["schemas"]["DeletedVideo"];
                 };
             };
-            400: components["responses"]["Problem"];
+            400: components["responses"]["Failed"];
             401: components["responses"]["Unauthenticated"];
             403: components["responses"]["Denied"];
-            404: components["responses"]["Problem"];
-            410: components["responses"]["Problem"];
-            412: components["responses"]["Problem"];
-            413: components["responses"]["Problem"];
+            404: components["responses"]["Failed"];
+            410: components["responses"]["Failed"];
+            412: components["responses"]["Failed"];
+            413: components["responses"]["Failed"];
             415: components["responses"]["NoMediaType"];
-            422: components["responses"]["Problem"];
+            422: components["responses"]["Failed"];
             429: components["responses"]["Busy"];
             503: components["responses"]["Unavailable"];
-            default: components["responses"]["Problem"];
+            default: components["responses"]["Unexpected"];
         };
     };
     updateVideo: {
@@ -600,18 +605,18 @@ export interface operations {
                     "application/json": components["schemas"]["WrittenVideo"];
                 };
             };
-            400: components["responses"]["Problem"];
+            400: components["responses"]["Failed"];
             401: components["responses"]["Unauthenticated"];
             403: components["responses"]["Denied"];
-            404: components["responses"]["Problem"];
-            410: components["responses"]["Problem"];
-            412: components["responses"]["Problem"];
-            413: components["responses"]["Problem"];
+            404: components["responses"]["Failed"];
+            410: components["responses"]["Failed"];
+            412: components["responses"]["Failed"];
+            413: components["responses"]["Failed"];
             415: components["responses"]["NoPatch"];
-            422: components["responses"]["Problem"];
+            422: components["responses"]["Failed"];
             429: components["responses"]["Busy"];
             503: components["responses"]["Unavailable"];
-            default: components["responses"]["Problem"];
+            default: components["responses"]["Unexpected"];
         };
     };
     putEngagement: {
@@ -647,18 +652,18 @@ export interface operations {
                     "application/json": components["schemas"]["WrittenEngagement"];
                 };
             };
-            400: components["responses"]["Problem"];
+            400: components["responses"]["Failed"];
             401: components["responses"]["Unauthenticated"];
             403: components["responses"]["Denied"];
-            404: components["responses"]["Problem"];
-            410: components["responses"]["Problem"];
-            412: components["responses"]["Problem"];
-            413: components["responses"]["Problem"];
+            404: components["responses"]["Failed"];
+            410: components["responses"]["Failed"];
+            412: components["responses"]["Failed"];
+            413: components["responses"]["Failed"];
             415: components["responses"]["NoMediaType"];
-            422: components["responses"]["Problem"];
+            422: components["responses"]["Failed"];
             429: components["responses"]["Busy"];
             503: components["responses"]["Unavailable"];
-            default: components["responses"]["Problem"];
+            default: components["responses"]["Unexpected"];
         };
     };
     deleteEngagement: {
@@ -690,18 +695,18 @@ export interface operations {
                     "application/json": components["schemas"]["DeletedEngagement"];
                 };
             };
-            400: components["responses"]["Problem"];
+            400: components["responses"]["Failed"];
             401: components["responses"]["Unauthenticated"];
             403: components["responses"]["Denied"];
-            404: components["responses"]["Problem"];
-            410: components["responses"]["Problem"];
-            412: components["responses"]["Problem"];
-            413: components["responses"]["Problem"];
+            404: components["responses"]["Failed"];
+            410: components["responses"]["Failed"];
+            412: components["responses"]["Failed"];
+            413: components["responses"]["Failed"];
             415: components["responses"]["NoMediaType"];
-            422: components["responses"]["Problem"];
+            422: components["responses"]["Failed"];
             429: components["responses"]["Busy"];
             503: components["responses"]["Unavailable"];
-            default: components["responses"]["Problem"];
+            default: components["responses"]["Unexpected"];
         };
     };
     getOpenAPI: {
