@@ -17,12 +17,13 @@
 //
 // Files: this one has the reads, query.go their parameters, and problems.go their errors.
 // videos.go, engagements.go and each file like them have one type of aggregate: its events,
-// its rows, and the calls to its owner. events.go has the code that all types share, projector.go puts
-// the types together, and canary.go measures. The files store_*.go have every SQL statement, and
-// search.go bounds searches. rest.go and grpc.go are the two protocols, access.go says who may call
-// what, live.go has the page, and serve.go has the wiring. watch.go compares the read model with its
-// owner. rebuild.go, reconcile.go, offsets.go and erase.go have this service's parts of the operators'
-// commands. Package projection moves the rows of all types.
+// its rows, and the calls to its owner. events.go and versioned.go have the code that all types share,
+// projector.go puts the types together, and canary.go measures. The files store_*.go have the SQL
+// statements, and search.go bounds searches. rest.go and grpc.go are the two protocols, access.go says
+// who may call what, live.go has the page, and serve.go has the wiring. windows.go compares how long
+// events are kept. watch.go compares the read model with its owner, with the calls in reconcile.go.
+// rebuild.go, erase.go and offsets.go have this service's parts of the operators' commands, and
+// offsets.go has the consumer with checkpoints. Package projection moves the rows of all types.
 package catalog
 
 import (

@@ -118,8 +118,8 @@ func (b *blockedAggregates) all() (blocked []*delivery) {
 
 // queue puts d behind the deliveries of its blocked aggregate. If d's event is among them already,
 // then d is a copy, because mergeDuplicates merges the two before the event is applied. A copy gives
-// its part of the budget back, except for a few bytes. So the deliveries of an event that waits for
-// hours use the budget once, however often the broker delivers it.
+// its part of the budget back, except for some 1 KiB (perMessage). So the deliveries of an event
+// that waits for hours use the budget once, however often the broker delivers it.
 func (c *Consumer) queue(d *delivery) {
 	if c.blocked.add(d) && d.isEvent() {
 		c.budget.release(d.strip())

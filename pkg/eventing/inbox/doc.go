@@ -28,10 +28,10 @@
 //	rows.go          moves the read model's rows by the rule in decide.go
 //	acks.go          acks after the commit, nacks at the end of the process
 //
-// Files for events that are not applied: fault.go, sqlstate.go and stall.go classify errors,
-// outage.go waits until an outage is over, blocked.go keeps the blocked aggregates, repair.go asks the owner, owner.go judges the
-// owner's answer, unknown.go waits for a newer build, and deadletter.go publishes dead letters. Other files: maintain.go deletes old
-// rows, options.go has the settings, telemetry.go the metrics, and trace.go the spans.
+// Files for events that are not applied: fault.go, sqlstate.go and stall.go classify errors, outage.go waits until an outage is
+// over, blocked.go keeps the blocked aggregates, repair.go asks the owner, owner.go judges the owner's answer, unknown.go waits
+// for a newer build, and deadletter.go publishes dead letters. Other files: topic.go notices that the subscription's topic was
+// deleted, maintain.go deletes old rows, options.go has the settings, telemetry.go the metrics, and trace.go the spans.
 //
 // TestEveryInterleaving tries the rules of decide.go and owner.go in each interleaving of a few steps.
 //

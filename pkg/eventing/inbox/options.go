@@ -23,11 +23,11 @@ const (
 )
 
 var (
-	// failRetry is the pause of an aggregate after a failure of its event.
+	// failRetry is the default of Options.RetryBackoff, and the pause before a dead letter is written
+	// again, whatever the options are.
 	failRetry = backoff.Policy{Base: 200 * time.Millisecond, Cap: 5 * time.Second}
-	// repairRetry is the pause between two repairs of one gap.
+	// repairRetry and outageRetry are the defaults of Options.RepairBackoff and Options.OutageBackoff.
 	repairRetry = backoff.Policy{Base: 200 * time.Millisecond, Cap: 10 * time.Second}
-	// outageRetry is the pause while the database or the broker is unavailable.
 	outageRetry = backoff.Policy{Base: 100 * time.Millisecond, Cap: 5 * time.Second}
 )
 

@@ -23,8 +23,8 @@ const (
 	probeTimeout = 2 * time.Second
 )
 
-// store has the SQL statements of the consumer. The statements of the maintenance are in
-// maintain.go, and the statements against crash loops are in crashloop.go.
+// store has the SQL statements of the consumer. Those of a batch's transaction are in accept.go,
+// and others are in maintain.go and crashloop.go.
 type store struct {
 	db       *pgxpool.Pool
 	consumer string

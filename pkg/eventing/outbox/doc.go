@@ -21,8 +21,9 @@
 //	inflight.go      keeps the leased batches; room.go shares the room for them; shares.go counts
 //	                 each tenant's events on their way to the broker
 //	tenants.go       detects tenants above their rate; held.go makes the events of these tenants
-//	                 wait; turns.go picks the tenant of the next turn, and notes the turn's results;
-//	                 turner.go claims the events of a turn
+//	                 wait; savings.go has the events that a tenant's rate allows; turns.go picks the
+//	                 tenant of the next turn, and notes the turn's results; turner.go claims the
+//	                 events of a turn
 //	publisher.go     publishes a batch
 //	settlement.go    turns the broker's answer into a result: published, to be retried, or parked;
 //	                 keeps the results that could not be written

@@ -56,7 +56,7 @@ type followUps struct {
 	// relay ignores the leases of the gone relay. After that time these leases are over in any case.
 	goneRelays map[string]time.Time
 	// unknownLeasesUntil is the time until which this relay may have leases that it does not know of.
-	// There are two causes. A failed claim may have been committed. A failover may have undone the
+	// A claim or a renewal that failed may have been committed, and a failover may have undone the
 	// statement that ended a lease.
 	unknownLeasesUntil time.Time
 	// wakeClaims wakes the claim loop, wakeScans wakes the scan loop, and wakeTurns wakes the turn

@@ -61,7 +61,7 @@ const isPresent = `(
 
 // isHead is a SQL expression about an event e and the newest event o of its aggregate (see withNewest).
 // It is true if e waits for no other event, because there is no o, or o is published. "is head" in
-// claim.sql is the same condition. o is the event before e, because follows refuses any other e.
+// claim.sql has this condition, too. o is the event before e, because follows refuses any other e.
 const isHead = `o.published IS NOT FALSE`
 
 func insertOne(b *pgx.Batch, e eventing.Event) {

@@ -52,8 +52,8 @@ var (
 	// idlePause is the pause after a claim that found nothing. Its cap is how long events wait
 	// if a notification is lost.
 	idlePause = backoff.Policy{Base: 100 * time.Millisecond, Cap: 5 * time.Second}
-	// outagePause is the pause after a failure of the database or the broker. Options may replace
-	// it.
+	// outagePause is the default of Options.OutageBackoff, and the pause after results could not be
+	// written, whatever the options are.
 	outagePause = backoff.Policy{Base: 200 * time.Millisecond, Cap: 5 * time.Second}
 )
 
