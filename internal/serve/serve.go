@@ -9,9 +9,9 @@
 // "request" or "body". A stream of gRPC's own services (health, reflection) gets 55 seconds, and a unary call to
 // them 5 seconds. At most 8 such streams and 8 such calls are under way at once: a further one takes the place of
 // the oldest, which gets RESOURCE_EXHAUSTED (own.go). Each user has a rate (see [Options]). At most 2,000
-// connections are without a request: a further one takes the place of the one that was used the longest time ago.
-// Over HTTP/1 the answer waits at most a second for the rest of a body that the handler has not read, and the
-// connection ends.
+// connections are without a request: a further one takes the place of a silent one or, if there is none, of the
+// one that was used the longest time ago. Over HTTP/1 the answer waits at most a second for the rest of a body
+// that the handler has not read, and the connection ends.
 //
 // A request reaches its handler only through its [Guard], which is the same on both transports.
 // Without a valid identity the answer is 401 (UNAUTHENTICATED). If the rule of the operation

@@ -125,6 +125,7 @@ func faultOfHandler(err handlerError, lost bool) fault {
 }
 
 // isOfNetwork reports whether err looks like an error of the connection, which leaves no SQLSTATE.
+// If it broke at COMMIT, the batch is applied again, and may find its events done.
 func isOfNetwork(err error) bool {
 	var network net.Error
 	return errors.As(err, &network) || errors.Is(err, context.Canceled) || pgconn.SafeToRetry(err) ||
