@@ -19,8 +19,7 @@ import (
 )
 
 // Projector moves the projections in db forward. It applies events, and takes the owner's state
-// where events are missing. It notifies the waiters after its own commits. The consumer commits the
-// changes of events, and then calls Committed to notify the waiters.
+// where events are missing.
 type Projector struct {
 	db          *pgxpool.Pool
 	owner       replicationv1.ReplicationServiceClient
@@ -30,8 +29,7 @@ type Projector struct {
 	engagements *projection.Projection[Engagement]
 }
 
-// NewProjector returns the projector of db's projections. conn is a connection to the owner of
-// their rows. waiters are the readers that wait for the projections.
+// NewProjector returns the projector of db's projections. conn leads to the owner of their rows.
 func NewProjector(db *pgxpool.Pool, conn *grpc.ClientConn, waiters *consistency.Waiters, log *slog.Logger) *Projector {
 	return newProjector(txn.NewWriter(db), conn, waiters, log, false)
 }
@@ -48,8 +46,7 @@ func newProjector(writer *txn.Writer, conn *grpc.ClientConn, waiters *consistenc
 	}
 }
 
-// Handler returns the handler of events of all types. It applies events as they arrive, and when an
-// operator redrives them.
+// Handler returns the handler of events of all types.
 func (p *Projector) Handler() inbox.Handler {
 	return inbox.Route{
 		videoType:      p.videos,
@@ -99,7 +96,7 @@ func Positions(ctx context.Context, db *pgxpool.Pool, wanted []consistency.Posit
 	return projections{db}.Positions(ctx, valid)
 }
 
-// projections is the consistency.Projection that the waiters read. It reads all projections in db.
+// projections is the consistency.Projection that the waiters read.
 type projections struct{ db *pgxpool.Pool }
 
 // positioned has the rows of one type of aggregate.

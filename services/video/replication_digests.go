@@ -55,8 +55,7 @@ func (s replicationServer) ListRowDigests(
 	return resp, nil
 }
 
-// enter returns the table that d names, after it has waited for the request's turn, as await does. If enter
-// returns no error, the function that called it must call leave, which ends the turn.
+// enter is await, and returns the table that d names.
 func (s replicationServer) enter(
 	ctx context.Context, d *replicationv1.Definition,
 ) (table *reconcile.Table, leave func(), err error) {
@@ -72,8 +71,7 @@ func definition(d *replicationv1.Definition) reconcile.Definition {
 	return reconcile.Definition{Encoding: d.GetEncoding(), Fields: d.GetFields()}
 }
 
-// incomparable returns the error that the client gets for err. If the request has caused err, this is a
-// problem with the text of err, which the client sees. Otherwise it is err itself.
+// incomparable returns err, as a problem with its text if the request has caused it.
 func incomparable(err error) error {
 	switch {
 	case errors.Is(err, reconcile.ErrDefinition):

@@ -11,23 +11,22 @@ import (
 )
 
 const (
-	// maxAttempts is the default of Options.MaxAttempts.
 	maxAttempts = 5
 	// mostAttempts bounds Options.MaxAttempts, and mostPause bounds RetryBackoff and RepairBackoff. Their
 	// product is below half of maxExtension, so that the client keeps an event's lease to its last attempt.
 	mostAttempts = 100
 	mostPause    = 5 * time.Minute
-	// mostOutagePause is the upper bound of Options.OutageBackoff. The consumer must show every
-	// minute that it is alive, and the bound leaves time for one statement in each minute.
+	// mostOutagePause bounds Options.OutageBackoff. The consumer must show every minute that it is
+	// alive, and the bound leaves time for one statement in each minute.
 	mostOutagePause = 30 * time.Second
 )
 
 var (
-	// failRetry is the pause of an aggregate after a failure of its event.
+	// failRetry is the default of Options.RetryBackoff, and the pause before a dead letter is written
+	// again, whatever the options are.
 	failRetry = backoff.Policy{Base: 200 * time.Millisecond, Cap: 5 * time.Second}
-	// repairRetry is the pause between two repairs of one gap.
+	// repairRetry and outageRetry are the defaults of Options.RepairBackoff and Options.OutageBackoff.
 	repairRetry = backoff.Policy{Base: 200 * time.Millisecond, Cap: 10 * time.Second}
-	// outageRetry is the pause while the database or the broker is unavailable.
 	outageRetry = backoff.Policy{Base: 100 * time.Millisecond, Cap: 5 * time.Second}
 )
 
@@ -73,8 +72,6 @@ type Options struct {
 	OnDiverged func(context.Context, eventing.Event)
 }
 
-// within returns o with defaults in place of zero values, and with attempts and pauses clamped to
-// their bounds.
 func (o Options) within() Options {
 	o.Bytes, o.Retention = cmp.Or(max(0, o.Bytes), maxBytes), cmp.Or(max(0, o.Retention), Retention)
 	if o.MaxAttempts <= 0 {
@@ -99,7 +96,6 @@ type DeadLetter struct {
 	Attempts int
 }
 
-// observeDeadLetter calls OnDeadLetter.
 func (c *Consumer) observeDeadLetter(ctx context.Context, d *delivery, reason error, attempts int) {
 	if c.options.OnDeadLetter == nil {
 		return
@@ -109,7 +105,6 @@ func (c *Consumer) observeDeadLetter(ctx context.Context, d *delivery, reason er
 	c.calls.Add(ctx, "OnDeadLetter", func(ctx context.Context) { c.options.OnDeadLetter(dead.Event.InTrace(ctx), dead) })
 }
 
-// observeDivergence calls OnDiverged.
 func (c *Consumer) observeDivergence(ctx context.Context, e eventing.Event) {
 	if c.options.OnDiverged == nil {
 		return

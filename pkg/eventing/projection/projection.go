@@ -8,9 +8,7 @@
 // A service implements [Aggregate] for each type, with its SQL, its events, and the call to the
 // owner. [Projection] does the rest. Package inbox has the rule by which a row moves, and package
 // consistency the requirements of readers. Both need the owner's state. This package fetches that
-// state, applies it by the rule inbox.Adopt, and notifies the readers that wait for it. If the
-// owner has lost a row's history, the owner's state replaces the row, whatever the versions are,
-// and the divergence is reported.
+// state, applies it by the rule inbox.Adopt, and notifies the readers that wait for it.
 package projection
 
 import (
@@ -35,8 +33,7 @@ import (
 )
 
 const (
-	// repairTimeout bounds a call to the owner for which no reader waits. So it is longer than
-	// consistency.FetchTimeout.
+	// repairTimeout bounds a call to the owner for which no reader waits.
 	repairTimeout = 5 * time.Second
 	// writeTimeout bounds a repair's transaction, waits for locks included.
 	writeTimeout = 5 * time.Second
@@ -82,20 +79,17 @@ type Aggregate[S any] interface {
 
 // Projection is the projection of one type of aggregate. It is an inbox.Handler.
 type Projection[S any] struct {
-	aggregate Aggregate[S]
-	writer    *txn.Writer // writes owner's states
-	waiters   *consistency.Waiters
-	log       *slog.Logger
-	// partialLog bounds the lines about changes that this build understands only in part.
+	aggregate  Aggregate[S]
+	writer     *txn.Writer // writes owner's states
+	waiters    *consistency.Waiters
+	log        *slog.Logger
 	partialLog rate.Sometimes
-	// oddLog bounds the lines about rows that cannot be written.
-	oddLog rate.Sometimes
+	oddLog     rate.Sometimes
 }
 
 // New returns a projection whose repairs write with writer. All projections on one pool share a
 // writer, so that repairs that wait for locks leave a connection to the consumer. waiters are the
-// readers that wait for its rows. log gets a line for each row that had another history than its
-// owner.
+// readers that wait for its rows.
 func New[S any](writer *txn.Writer, aggregate Aggregate[S], waiters *consistency.Waiters, log *slog.Logger) *Projection[S] {
 	p := &Projection[S]{
 		aggregate: aggregate, writer: writer, waiters: waiters, log: log,
@@ -150,8 +144,8 @@ func (p *Projection[S]) Repair(ctx context.Context, e eventing.Event) error {
 	return inbox.Has(p.aggregate.Position(row), e, asOf)
 }
 
-// ownerState is the owner's state of some aggregates. changes has the state as changes, in the
-// order of the ids, and outcomes has the outcome of each change.
+// ownerState is the owner's state of some aggregates, as changes in the order of the ids, and with
+// their outcomes.
 type ownerState struct {
 	changes  []inbox.Change
 	outcomes []inbox.Outcome
@@ -176,7 +170,6 @@ func (o ownerState) ids() (ids []string) {
 	return ids
 }
 
-// written reports whether the change i was written over its row.
 func (o ownerState) written(i int) bool {
 	return o.outcomes[i] == inbox.Diverged || o.outcomes[i] == inbox.Applied
 }
@@ -200,8 +193,7 @@ func (p *Projection[S]) adopted(ctx context.Context, owned ownerState) (written 
 	return written
 }
 
-// diverged reports that a row had another history than its owner and was replaced. e is the event
-// of the owner's state.
+// diverged reports a replaced row. e is the event of the owner's state.
 func (p *Projection[S]) diverged(ctx context.Context, e eventing.Event) {
 	divergences.Add(ctx, 1, p.ofType())
 	p.log.ErrorContext(ctx, "row had a history that its owner has lost: it was replaced by the owner's state",
@@ -222,11 +214,10 @@ func (p *Projection[S]) unknownSeen(c inbox.Change) {
 	})
 }
 
-// oddLines is a number of rows that cannot be read or written. The first ones get a log line each. Later
-// ones get one line a minute in all, because a table can refuse all rows.
+// oddLines is how many rows that cannot be read or written get a log line each. Later ones get one line
+// a minute in all, because a table can refuse all rows.
 const oddLines = 100
 
-// left logs that a row is left as it is.
 func (p *Projection[S]) left(ctx context.Context, message, id string, err error) {
 	p.oddLog.Do(func() {
 		p.log.ErrorContext(ctx, message, "aggregate_type", p.Type(), "aggregate_id", id, "error", err)
