@@ -34,7 +34,7 @@ func TestFaultsAreChecked(t *testing.T) {
 			t.Errorf("%+v: %v, want an error that names %s", test.fault, err, test.field)
 		}
 	}
-	if got := w.try("", "m"); got != codes.OK {
+	if got := w.try(""); got != codes.OK {
 		t.Errorf("a refused setting took effect: %s", got)
 	}
 }
@@ -59,7 +59,7 @@ func TestFaultsAreCopied(t *testing.T) {
 	faults := []localpubsub.Fault{{Kind: localpubsub.Outage, Method: "Acknowledge"}}
 	w.faults(faults...)
 	faults[0].Method = "Publish"
-	if got := w.try("", "m"); got != codes.OK {
+	if got := w.try(""); got != codes.OK {
 		t.Errorf("publish = %s after a change of the caller's slice", got)
 	}
 }

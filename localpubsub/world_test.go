@@ -28,7 +28,7 @@ func TestMain(m *testing.M) {
 	if os.Getenv(subscriberMode) != "" {
 		subscribe()
 	}
-	os.Exit(m.Run())
+	m.Run()
 }
 
 // world is a server with a still clock, and its raw clients.

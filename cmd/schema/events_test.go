@@ -102,7 +102,7 @@ func TestBrokerHoldsEventsAgainstTheSchema(t *testing.T) {
 		for _, event := range randomEvents(t, kind) {
 			batch = append(batch, &pubsubpb.PubsubMessage{Data: marshal(t, event), Attributes: map[string]string{"event_id": "e"}})
 			if len(batch) == 100 {
-				if _, err := b.publish(t, topic, batch...); err != nil {
+				if err := b.publish(t, topic, batch...); err != nil {
 					t.Fatal(err)
 				}
 				batch = nil
@@ -112,7 +112,7 @@ func TestBrokerHoldsEventsAgainstTheSchema(t *testing.T) {
 			"text": "hello", "JSON": `{"event_id": "e"}`, "zeros": "\x00\x00", "an unknown field": "\x0a\x01e\xf8\x3f\x01",
 			"a string for an int": "\x2a\x01x", "cut off": "\x0a\x05e", "no UTF-8": "\x0a\x01\xff", "unknown in a Timestamp": "\x32\x02\x20\x01",
 		} {
-			_, err := b.publish(t, topic, &pubsubpb.PubsubMessage{Data: []byte(data), Attributes: map[string]string{"k": "v"}})
+			err := b.publish(t, topic, &pubsubpb.PubsubMessage{Data: []byte(data), Attributes: map[string]string{"k": "v"}})
 			if status.Code(err) != codes.InvalidArgument {
 				t.Errorf("%s, %s: %v, want INVALID_ARGUMENT", topic, name, err)
 			}
@@ -205,9 +205,10 @@ func (b broker) topic(t testing.TB, id, schema string) {
 	}
 }
 
-func (b broker) publish(t testing.TB, topic string, messages ...*pubsubpb.PubsubMessage) (*pubsubpb.PublishResponse, error) {
+func (b broker) publish(t testing.TB, topic string, messages ...*pubsubpb.PubsubMessage) error {
 	t.Helper()
-	return b.Publish(t.Context(), &pubsubpb.PublishRequest{Topic: project + "/topics/" + topic, Messages: messages})
+	_, err := b.Publish(t.Context(), &pubsubpb.PublishRequest{Topic: project + "/topics/" + topic, Messages: messages})
+	return err
 }
 
 // sources copies proto/ and its baseline.

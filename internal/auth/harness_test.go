@@ -111,9 +111,9 @@ func started(t testing.TB) *world {
 
 var alice = uuid.MustParse("0190a5d0-0000-7000-8000-000000000001")
 
-func (w *world) mint(t testing.TB, roles ...string) string {
+func (w *world) mint(t testing.TB) string {
 	t.Helper()
-	token, err := w.issuer.Mint(eventing.DefaultTenant, alice, roles...)
+	token, err := w.issuer.Mint(eventing.DefaultTenant, alice)
 	if err != nil {
 		t.Fatal(err)
 	}

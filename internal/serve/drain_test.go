@@ -29,8 +29,14 @@ type drained struct {
 
 func (s *service) startInBubble(t *testing.T) *drained {
 	t.Helper()
+	return s.startWithBuffers(t, 1<<20)
+}
+
+// startWithBuffers is startInBubble with buffers of a size. Many connections need small ones.
+func (s *service) startWithBuffers(t *testing.T, size int) *drained {
+	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
-	d := &drained{lis: bufconn.Listen(1 << 20), drain: cancel, ended: make(chan error, 1)}
+	d := &drained{lis: bufconn.Listen(size), drain: cancel, ended: make(chan error, 1)}
 	server := s.server()
 	go func() { d.ended <- server.Run(ctx, d.lis) }()
 	return d

@@ -2,7 +2,6 @@ package serve_test
 
 import (
 	"bufio"
-	"context"
 	"errors"
 	"io"
 	"net"
@@ -13,7 +12,6 @@ import (
 	"time"
 
 	"golang.org/x/net/http2"
-	"google.golang.org/grpc/test/bufconn"
 )
 
 // rawHTTP is a connection on which a test writes HTTP/1 itself.
@@ -60,16 +58,6 @@ func (c *rawHTTP) isClosed(t *testing.T) bool {
 	return errors.Is(err, io.EOF)
 }
 
-// smallBuffers is startInBubble for many connections.
-func (s *service) smallBuffers(t *testing.T) *drained {
-	t.Helper()
-	ctx, cancel := context.WithCancel(t.Context())
-	d := &drained{lis: bufconn.Listen(1 << 10), drain: cancel, ended: make(chan error, 1)}
-	server := s.server()
-	go func() { d.ended <- server.Run(ctx, d.lis) }()
-	return d
-}
-
 const hello = "GET /hello HTTP/1.1\r\nHost: test\r\n\r\n"
 
 // 2,000 connections may be without a request. A further one takes the place of the one that was used the longest time ago.
@@ -88,7 +76,7 @@ func TestIdleConnectionsAreBounded(t *testing.T) {
 				s.rest.Get("/hello", func(http.ResponseWriter, *http.Request) {})
 				release := make(chan struct{})
 				s.rest.Get("/slow", func(http.ResponseWriter, *http.Request) { <-release })
-				d := s.smallBuffers(t)
+				d := s.startWithBuffers(t, 1<<10)
 				busy := d.raw(t, "GET /slow HTTP/1.1\r\nHost: test\r\n\r\n")
 				unused := d.raw(t, "")
 				synctest.Wait()
@@ -135,7 +123,7 @@ func TestSilentConnectionsTakeNoneOfACaller(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newService(io.Discard)
 				s.rest.Get("/hello", func(http.ResponseWriter, *http.Request) {})
-				d := s.smallBuffers(t)
+				d := s.startWithBuffers(t, 1<<10)
 				mine, theirs := d.raw(t, hello), d.unreading(t)
 				if mine.status(t) != 200 {
 					t.Error("the first request failed")

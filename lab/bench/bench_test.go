@@ -24,7 +24,7 @@ func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && slices.Contains([]string{rig.BrokerCommand, reads.Command, peers.Command, telemetry.Command}, os.Args[1]) {
 		main()
 	}
-	os.Exit(m.Run())
+	m.Run()
 }
 
 func TestNamesAreUnique(t *testing.T) {

@@ -20,11 +20,8 @@ const (
 
 type object = map[string]any
 
-// fixture is a fake and the Pub/Sub behind it.
-type fixture struct {
-	*fakegcp.Server
-	pubsub *localpubsub.Server
-}
+// fixture is a fake with a Pub/Sub behind it.
+type fixture struct{ *fakegcp.Server }
 
 func newFixture(t *testing.T, options fakegcp.Options) fixture {
 	t.Helper()
@@ -42,7 +39,7 @@ func newFixture(t *testing.T, options fakegcp.Options) fixture {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { fake.Close() })
-	return fixture{Server: fake, pubsub: pubsub}
+	return fixture{fake}
 }
 
 // do sends one request, METHOD /path, and requires the status code.

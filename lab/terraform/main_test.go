@@ -32,7 +32,7 @@ func TestMain(m *testing.M) {
 		os.Exit(1)
 	}
 	repository = root
-	os.Exit(m.Run())
+	m.Run()
 }
 
 func TestCommandLine(t *testing.T) {

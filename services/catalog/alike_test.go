@@ -48,7 +48,7 @@ func TestAnswersToEachKindOfToken(t *testing.T) {
 	f.peer.has(theirs)
 	f.must(t, inbox.Applied, createdEvent(unwritten, 1, "a")) // the owner denies it
 	nowhere, refused := newVideoID(), newVideoID()
-	f.refuse(t, "refused")
+	f.refuse(t)
 	f.peer.has(ownersVideo(refused, 1, "refused"))
 	tenants := consistency.Token{Tenant: "another", Positions: []consistency.Position{position(present, 1)}}.String()
 

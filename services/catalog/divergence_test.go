@@ -46,7 +46,7 @@ func TestAnOwnerThatLostCommits(t *testing.T) {
 	f := setUp(t)
 	for name, story := range map[string]func(id uuid.UUID) (lost, then []eventing.Event){
 		"the version again": func(id uuid.UUID) (lost, then []eventing.Event) {
-			return []eventing.Event{titled(id, 2, "lost")}, []eventing.Event{patchedEvent(id, 2)}
+			return []eventing.Event{titled(id, 2, "lost")}, []eventing.Event{patchedEvent(id)}
 		},
 		"the next version first": func(id uuid.UUID) (lost, then []eventing.Event) {
 			return []eventing.Event{titled(id, 2, "lost")},
@@ -54,10 +54,10 @@ func TestAnOwnerThatLostCommits(t *testing.T) {
 		},
 		"a lower version": func(id uuid.UUID) (lost, then []eventing.Event) {
 			return []eventing.Event{titled(id, 2, "lost"), titled(id, 3, "lost, too"), titled(id, 4, "lost as well")},
-				[]eventing.Event{patchedEvent(id, 2)}
+				[]eventing.Event{patchedEvent(id)}
 		},
 		"a deletion was lost": func(id uuid.UUID) (lost, then []eventing.Event) {
-			return []eventing.Event{deletedEvent(id, 2)}, []eventing.Event{patchedEvent(id, 2)}
+			return []eventing.Event{deletedEvent(id, 2)}, []eventing.Event{patchedEvent(id)}
 		},
 		"a deletion was lost, and the version after it comes": func(id uuid.UUID) (lost, then []eventing.Event) {
 			return []eventing.Event{deletedEvent(id, 2)},
@@ -111,9 +111,9 @@ func TestAnOwnerThatLostCommits(t *testing.T) {
 	}
 }
 
-// patchedEvent is the owner's second event of a version that it had lost.
-func patchedEvent(id uuid.UUID, version int64) eventing.Event {
-	return ofAnother(titled(id, version, "another"), eventID(id.String(), version-1))
+// patchedEvent is the owner's second event of version 2, which it had lost.
+func patchedEvent(id uuid.UUID) eventing.Event {
+	return ofAnother(titled(id, 2, "another"), eventID(id.String(), 1))
 }
 
 // An older release has no last_event_id and does not set it. When such a release moves a row
@@ -161,8 +161,8 @@ func TestRowsAndEventsWithoutEventIDs(t *testing.T) {
 	f.must(t, inbox.Applied, withPrevious(titled(id, 4, "fourth")))
 	pgtest.Exec(t, f.pool, `UPDATE video_projection SET last_event_id = NULL, version = 2, updated_at = $2 WHERE video_id = $1`, id, at(2))
 	// Where an id is unknown, the times decide.
-	f.must(t, inbox.Diverged, patchedEvent(id, 2))
-	same := patchedEvent(id, 2)
+	f.must(t, inbox.Diverged, patchedEvent(id))
+	same := patchedEvent(id)
 	same.OccurredAt = at(2)
 	f.must(t, inbox.Stale, same)
 	f.must(t, inbox.Applied, ofAnother(titled(id, 3, "third"), another(id.String(), 2)))

@@ -215,10 +215,10 @@ func requirementOn(t testing.TB, q consistency.Request) consistency.Requirement 
 	return d
 }
 
-// refuse makes the table of videos refuse a title, as a constraint of a fork does.
-func (f *fixture) refuse(t testing.TB, title string) {
+// refuse makes the table of videos refuse the title "refused", as a constraint of a fork does.
+func (f *fixture) refuse(t testing.TB) {
 	t.Helper()
-	pgtest.Exec(t, f.admin, `ALTER TABLE catalog.video_projection ADD CONSTRAINT fork CHECK (title <> '`+title+`')`)
+	pgtest.Exec(t, f.admin, `ALTER TABLE catalog.video_projection ADD CONSTRAINT fork CHECK (title <> 'refused')`)
 }
 
 // get is the service's Get without the results that only some tests check.

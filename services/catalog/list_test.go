@@ -165,7 +165,7 @@ func TestListsWithATokenOfARefusedRow(t *testing.T) {
 	t.Parallel()
 	f, id := setUp(t), newVideoID()
 	f.must(t, inbox.Applied, createdEvent(id, 1, "first"))
-	f.refuse(t, "refused")
+	f.refuse(t)
 	f.peer.has(ownersVideo(id, 2, "refused"))
 	conn := f.dial(t)
 	client, addr := catalogv1.NewCatalogServiceClient(conn), conn.Target()

@@ -2,7 +2,6 @@ package video
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -137,14 +136,7 @@ func TestHostileEngagements(t *testing.T) {
 	v, user := a.create(), uuid.New()
 	good := engaged(user, v)
 	a.call("PUT", good, `{"liked": true}`, "Idempotency-Key", "used").engagement(t)
-	before := a.rows()
-	for _, test := range []struct {
-		name, method, path string
-		body               any
-		headers            []string
-		status             int
-		field              string
-	}{
+	a.refuses([]hostile{
 		{"empty body", "PUT", good, "", nil, 400, "body"},
 		{"null", "PUT", good, `null`, nil, 400, "body"},
 		{"array", "PUT", good, `[]`, nil, 400, "body"},
@@ -184,16 +176,7 @@ func TestHostileEngagements(t *testing.T) {
 		{"deletion of none", "DELETE", engaged(uuid.New(), v), nil, nil, 404, ""},
 		{"deletion of another version", "DELETE", good, nil, []string{"If-Match", `"2"`}, 412, ""},
 		{"unknown method", "PATCH", good, `{}`, nil, 405, ""},
-	} {
-		r := a.call(test.method, test.path, test.body, test.headers...)
-		if r.Status != test.status || r.field("status") != fmt.Sprint(test.status) ||
-			r.Header.Get("Content-Type") != "application/problem+json" || test.field != "" && !blames(r, test.field) {
-			t.Errorf("%s: %d %.300s, want %d naming %q", test.name, r.Status, r.Raw, test.status, test.field)
-		}
-	}
-	if after := a.rows(); after != before {
-		t.Errorf("rows %+v became %+v", before, after)
-	}
+	})
 }
 
 func TestHostileEngagementsOverGRPC(t *testing.T) {

@@ -20,6 +20,31 @@ func blames(r reply, field string) bool {
 	})
 }
 
+// hostile is a request that is refused with a status, and a problem that names a field.
+type hostile struct {
+	name, method, path string
+	body               any
+	headers            []string
+	status             int
+	field              string
+}
+
+// refuses sends requests. Each is refused, and none leaves a row.
+func (a *api) refuses(requests []hostile) {
+	a.Helper()
+	before := a.rows()
+	for _, h := range requests {
+		r := a.call(h.method, h.path, h.body, h.headers...)
+		if r.Status != h.status || r.field("status") != fmt.Sprint(h.status) ||
+			r.Header.Get("Content-Type") != "application/problem+json" || h.field != "" && !blames(r, h.field) {
+			a.Errorf("%s: %d %.300s, want %d naming %q", h.name, r.Status, r.Raw, h.status, h.field)
+		}
+	}
+	if after := a.rows(); after != before {
+		a.Errorf("rows %+v became %+v", before, after)
+	}
+}
+
 // Every fault of a list is named, by both protocols.
 func TestEveryFaultOfAListIsNamed(t *testing.T) {
 	t.Parallel()
@@ -56,13 +81,7 @@ func TestHostileREST(t *testing.T) {
 		return fmt.Sprintf(`{"uploader_id": %q, "title": "t", %s}`, uuid.New(), member)
 	}
 	const post, videos = "POST", "/v1/videos"
-	tests := []struct {
-		name, method, path string
-		body               any
-		headers            []string
-		status             int
-		field              string
-	}{
+	a.refuses([]hostile{
 		{"empty body", post, videos, "", nil, 400, "body"},
 		{"cut-off JSON", post, videos, `{"title": "t"`, nil, 400, "body"},
 		{"two JSON values", post, videos, `{} {}`, nil, 400, "body"},
@@ -182,18 +201,7 @@ func TestHostileREST(t *testing.T) {
 		{"number as reason", "DELETE", path(v), `{"reason": 1}`, nil, 400, "reason"},
 		{"unknown path", "GET", "/v2/videos", nil, nil, 404, ""},
 		{"unknown method", "PUT", path(v), `{}`, nil, 405, ""},
-	}
-	before := a.rows()
-	for _, test := range tests {
-		r := a.call(test.method, test.path, test.body, test.headers...)
-		if r.Status != test.status || r.field("status") != fmt.Sprint(test.status) ||
-			r.Header.Get("Content-Type") != "application/problem+json" || test.field != "" && !blames(r, test.field) {
-			t.Errorf("%s: %d %.300s, want %d naming %q", test.name, r.Status, r.Raw, test.status, test.field)
-		}
-	}
-	if after := a.rows(); after != before {
-		t.Errorf("rows %+v became %+v", before, after)
-	}
+	})
 	if r := a.call("PATCH", path(v), `{"title": "still alive"}`, "If-Match", `"2"`); r.Status != http.StatusOK {
 		t.Errorf("a good request afterwards: %d %s", r.Status, r.Raw)
 	}

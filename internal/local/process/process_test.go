@@ -28,7 +28,7 @@ func TestMain(m *testing.M) {
 	if os.Getenv(serviceMode) != "" {
 		beService()
 	}
-	os.Exit(m.Run())
+	m.Run()
 }
 
 // beParent starts a child that sleeps, prints its pid and waits to be killed.

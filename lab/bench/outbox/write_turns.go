@@ -78,7 +78,7 @@ func (w transaction) during(ctx context.Context, db *pgxpool.Pool, relays *rig.R
 			return err
 		}
 		if w.wake {
-			relays.Wake(0)
+			relays.Wake()
 		}
 		committed.Add(1)
 		return nil

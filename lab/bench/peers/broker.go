@@ -42,7 +42,6 @@ type brokerCounts struct {
 	answered int
 	late     int       // events that arrived after a later event of their aggregate
 	twice    int       // arrivals of events that had arrived before
-	first    time.Time // the first answer
 	last     time.Time // the last answer
 }
 
@@ -169,9 +168,6 @@ func (b *broker) answer(events []eventVersion) bool {
 		}
 		b.got[e] = now
 		b.state.answered++
-		if b.state.answered == 1 {
-			b.state.first = now
-		}
 		b.state.last = now
 		if b.state.answered == b.goal {
 			close(b.full)

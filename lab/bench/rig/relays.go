@@ -51,8 +51,8 @@ func (r *Relays) Start(ctx context.Context) {
 	}
 }
 
-// Wake wakes relay i modulo the number of relays, like a writer in the process of that relay.
-func (r *Relays) Wake(i int) { r.relays[i%len(r.relays)].Wake() }
+// Wake wakes the first relay, like a writer in its process.
+func (r *Relays) Wake() { r.relays[0].Wake() }
 
 // Commit commits an event, like a writer in the process of relay i modulo the number of relays. It
 // calls committed before the relay learns of the commit.

@@ -101,7 +101,7 @@ func (l *pipeline) commitFor(ctx context.Context, tenant string, n int) error {
 		return err
 	}
 	l.reach(atCommit, last.Key())
-	l.Relays.Wake(0)
+	l.Relays.Wake()
 	return nil
 }
 

@@ -25,7 +25,7 @@ func TestMain(m *testing.M) {
 	if os.Getenv(parentMode) != "" {
 		beParent()
 	}
-	os.Exit(m.Run())
+	m.Run()
 }
 
 // beParent starts a child that sleeps, prints its pid and waits to be killed.

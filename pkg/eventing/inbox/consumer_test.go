@@ -159,7 +159,7 @@ func TestMergeDuplicates(t *testing.T) {
 	one := delivered
 	got := mergeDuplicates([]*delivery{one(b1), one(a2), one(a1), one(a2)})
 	if len(got) != 3 || got[0].id() != a1.ID || got[1].id() != a2.ID || got[2].id() != b1.ID {
-		t.Fatalf("order is not (aggregate, version)")
+		t.Fatal("order is not (aggregate, version)")
 	}
 	if len(got[1].messages) != 2 {
 		t.Errorf("two deliveries of one event: %d messages to ack, want 2", len(got[1].messages))

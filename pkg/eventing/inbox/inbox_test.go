@@ -217,21 +217,19 @@ func (c *Consumer) finish(t *testing.T, batch ...*delivery) {
 	}
 }
 
-// consume runs a consumer until stop is called, which returns when it has ended.
-func (b *bench) consume(t *testing.T) (stop func()) {
+// consume runs a consumer until the test ends.
+func (b *bench) consume(t *testing.T) {
 	t.Helper()
 	c := b.consumer(t)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	ended := make(chan error, 1)
 	go func() { ended <- c.Run(ctx) }()
-	stop = sync.OnceFunc(func() {
+	t.Cleanup(func() {
 		cancel()
 		if err := <-ended; err != nil {
 			t.Errorf("consumer: %v", err)
 		}
 	})
-	t.Cleanup(stop)
-	return stop
 }
 
 func event(aggregate string, version int64) eventing.Event {

@@ -159,14 +159,13 @@ func (b *bench) start(t *testing.T) *Relay {
 
 func (b *bench) newRelay(t *testing.T) *Relay {
 	t.Helper()
-	r := NewRelay(cmp.Or(b.relayDB, b.db), b.client, b.topics, slog.New(slog.DiscardHandler), func() {}, Options{})
-	return r
+	return NewRelay(cmp.Or(b.relayDB, b.db), b.client, b.topics, slog.New(slog.DiscardHandler), func() {}, Options{})
 }
 
 // eventually polls the database until query answers want.
-func (b *bench) eventually(t *testing.T, want int, query string, args ...any) {
+func (b *bench) eventually(t *testing.T, want int, query string) {
 	t.Helper()
-	pgtest.Await(t, b.db, want, query, args...)
+	pgtest.Await(t, b.db, want, query)
 }
 
 // poll asks until the answer is yes.

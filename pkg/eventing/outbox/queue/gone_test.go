@@ -11,12 +11,12 @@ import (
 	"example.com/lockstep/pkg/eventing/outbox/queue"
 )
 
-// inOwnSession writes a relay's row in a session of its own, and returns a function that ends the session.
-func (b box) inOwnSession(t *testing.T, pg *pgtest.DB, token string, last queue.HeartbeatResult) (end func()) {
+// inOwnSession writes the row of the relay "relay" in a session of its own, and returns a function that ends the session.
+func (b box) inOwnSession(t *testing.T, pg *pgtest.DB, last queue.HeartbeatResult) (end func()) {
 	t.Helper()
 	db := pg.Pool(t, pg.URL)
-	b.heartbeatAfter(t, queue.New(db), token, last.Low, last)
-	pid := b.count(t, `SELECT session FROM outbox_relays WHERE token = $1`, token)
+	b.heartbeatAfter(t, queue.New(db), "relay", last.Low, last)
+	pid := b.count(t, `SELECT session FROM outbox_relays WHERE token = 'relay'`)
 	return func() {
 		db.Close()
 		for range 10_000 {
@@ -51,7 +51,7 @@ func TestARelayWithoutItsSessionIsGone(t *testing.T) {
 	} {
 		beats := b.registered(t, "relay", "successor", "third")
 		b.exec(t, `UPDATE outbox_relays SET session = NULL, server = NULL WHERE token = 'relay'`)
-		end := b.inOwnSession(t, pg, "relay", beats["relay"])
+		end := b.inOwnSession(t, pg, beats["relay"])
 		if tc.ends {
 			end()
 		}
@@ -92,7 +92,7 @@ func TestNoRelayIsGoneAfterAStall(t *testing.T) {
 	db := pg.Pool(t, pg.URL)
 	b := box{queue.New(db), db}
 	beats := b.registered(t, "relay", "first")
-	b.inOwnSession(t, pg, "relay", beats["relay"])()
+	b.inOwnSession(t, pg, beats["relay"])()
 	b.exec(t, `UPDATE outbox_relays SET seen_at = now() - interval '7 s' WHERE token = 'relay'`)
 	last := beats["first"]
 	stall := 7 * time.Second
@@ -118,7 +118,7 @@ func TestNoRelayIsGoneForAHeartbeatThatHasWaited(t *testing.T) {
 	b := box{queue.New(db), db}
 	for _, stall := range []time.Duration{queue.Timeout + 100*time.Millisecond, 8 * time.Second, 0} {
 		beats := b.registered(t, "relay", "first")
-		b.inOwnSession(t, pg, "relay", beats["relay"])()
+		b.inOwnSession(t, pg, beats["relay"])()
 		b.exec(t, `UPDATE outbox_relays SET seen_at = now() - interval '10 s' WHERE token = 'relay'`)
 		b.exec(t, `UPDATE outbox_relays SET seen_at = now() - $1::interval WHERE token = 'first'`, stall)
 		got := b.heartbeatAfter(t, b.Queue, "first", beats["first"].Low, beats["first"])
@@ -128,7 +128,7 @@ func TestNoRelayIsGoneForAHeartbeatThatHasWaited(t *testing.T) {
 	}
 	// A stall of the same length between the heartbeats.
 	beats := b.registered(t, "relay", "first")
-	b.inOwnSession(t, pg, "relay", beats["relay"])()
+	b.inOwnSession(t, pg, beats["relay"])()
 	b.exec(t, `UPDATE outbox_relays SET seen_at = now() - interval '10 s' WHERE token = 'relay'`)
 	last := beats["first"]
 	last.Clock.Answered = last.Clock.Answered.Add(-queue.Timeout - 100*time.Millisecond)
@@ -145,7 +145,7 @@ func TestARelayWithALockedRowIsNotGoneForEver(t *testing.T) {
 	db := pg.Pool(t, pg.URL)
 	b := box{queue.New(db), db}
 	beats := b.registered(t, "relay", "other")
-	b.inOwnSession(t, pg, "relay", beats["relay"])()
+	b.inOwnSession(t, pg, beats["relay"])()
 	for age, gone := range map[time.Duration]bool{16 * time.Second: true, 40 * time.Second: false} {
 		b.exec(t, `UPDATE outbox_relays SET seen_at = now() - $1::interval WHERE token = 'relay'`, age)
 		tx := pgtest.Begin(t, db)
@@ -165,7 +165,7 @@ func TestARelayThatEndsLeavesTheGoneToOthers(t *testing.T) {
 	db := pg.Pool(t, pg.URL)
 	b := box{queue.New(db), db}
 	beats := b.registered(t, "relay", "ending", "third")
-	b.inOwnSession(t, pg, "relay", beats["relay"])()
+	b.inOwnSession(t, pg, beats["relay"])()
 	b.exec(t, `UPDATE outbox_relays SET seen_at = now() - interval '7 s' WHERE token = 'relay'`)
 	if _, err := b.Heartbeat(t.Context(), "ending", "", nil, beats["ending"], true); err != nil {
 		t.Fatal(err)
