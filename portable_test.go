@@ -218,27 +218,13 @@ func TestFilesKeepTheirLineEndings(t *testing.T) {
 	if _, err := exec.LookPath("git"); err != nil {
 		t.Skip("not installed: git")
 	}
-	from, to := t.TempDir(), filepath.Join(t.TempDir(), "clone")
+	from, to := source{t, t.TempDir()}, filepath.Join(t.TempDir(), "clone")
 	for _, name := range []string{".gitattributes", "Makefile"} {
-		text, err := os.ReadFile(name)
-		if err == nil {
-			err = os.WriteFile(filepath.Join(from, name), text, 0o600)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		from.write(name, readFile(t, name))
 	}
-	for _, args := range [][]string{
-		{"init", "--quiet"}, {"add", "--all"},
-		{"-c", "user.name=t", "-c", "user.email=t@example.org", "-c", "commit.gpgsign=false", "commit", "--quiet", "-m", "a commit"},
-		{"clone", "--quiet", "--config", "core.autocrlf=true", from, to},
-	} {
-		git := exec.CommandContext(t.Context(), "git", args...)
-		git.Dir = from
-		if out, err := git.CombinedOutput(); err != nil {
-			t.Fatalf("git %q: %v\n%s", args, err, out)
-		}
-	}
+	from.git("init", "--quiet")
+	from.commit()
+	from.git("clone", "--quiet", "--config", "core.autocrlf=true", from.dir, to)
 	text, err := os.ReadFile(filepath.Join(to, "Makefile"))
 	if err != nil || strings.Contains(string(text), "\r") {
 		t.Errorf("a clone that makes CRLF has CRLF in the Makefile, or an error: %v", err)
