@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"example.com/lockstep/internal/local/variables"
 )
 
 // parentMode makes the test binary the process that is killed.
@@ -25,7 +27,8 @@ func TestMain(m *testing.M) {
 	if os.Getenv(parentMode) != "" {
 		beParent()
 	}
-	os.Exit(m.Run())
+	variables.Forget()
+	m.Run()
 }
 
 // beParent starts a server, prints its URL and waits to be killed.
