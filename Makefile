@@ -49,6 +49,9 @@ CLIENT := build/clients/typescript
 # the environment names one that does.
 export GOWORK ?= off
 
+# With a CDPATH, cd may enter another folder of the same name.
+unexport CDPATH
+
 # The other modules of the repository.
 NESTED := localpubsub $(wildcard lab)
 
