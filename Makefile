@@ -126,7 +126,7 @@ $(CLIENT)/.installed: clients/typescript/package-lock.json
 	@command -v npm >/dev/null || { echo "the TypeScript client needs npm, with Node.js 20 or later: install it"; exit 1; }
 	@mkdir -p $(@D)
 	cp clients/typescript/package.json clients/typescript/package-lock.json clients/typescript/.npmrc $(@D)/
-	npm ci --prefix $(@D) --ignore-scripts --no-audit --no-fund
+	npm ci --prefix $(@D) --include=dev --ignore-scripts --no-audit --no-fund
 	@touch $@
 
 # Only the server of the tests differs from one version to the next.
