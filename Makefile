@@ -49,6 +49,9 @@ CLIENT := build/clients/typescript
 # the environment names one that does.
 export GOWORK ?= off
 
+# With a CDPATH, cd may enter another folder of the same name.
+unexport CDPATH
+
 # The other modules of the repository.
 NESTED := localpubsub $(wildcard lab)
 
@@ -123,7 +126,7 @@ $(CLIENT)/.installed: clients/typescript/package-lock.json
 	@command -v npm >/dev/null || { echo "the TypeScript client needs npm, with Node.js 20 or later: install it"; exit 1; }
 	@mkdir -p $(@D)
 	cp clients/typescript/package.json clients/typescript/package-lock.json clients/typescript/.npmrc $(@D)/
-	npm ci --prefix $(@D) --ignore-scripts --no-audit --no-fund
+	npm ci --prefix $(@D) --include=dev --ignore-scripts --no-audit --no-fund
 	@touch $@
 
 # Only the server of the tests differs from one version to the next.

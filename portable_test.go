@@ -211,6 +211,27 @@ func TestVariablesOfAShellAreNotThoseOfMake(t *testing.T) {
 	}
 }
 
+// TestCDPATHLeadsNowhereElse: with a CDPATH, cd looks for a folder there first. A recipe of make has none, and a release
+// is tagged in its own repository.
+func TestCDPATHLeadsNowhereElse(t *testing.T) {
+	t.Parallel()
+	if _, err := exec.LookPath("make"); err != nil {
+		t.Skip("not installed: make")
+	}
+	other := newSource(t)
+	list := exec.CommandContext(t.Context(), "make", "-f", "Makefile", "-f", "-", "cdpath")
+	list.Env, list.Stdin = append(ofAShell(), "CDPATH="+other.dir), strings.NewReader("cdpath:\n\t@echo \"has '$$CDPATH'\"\n")
+	if out, err := list.CombinedOutput(); err != nil || string(out) != "has ''\n" {
+		t.Errorf("%v, a recipe %s", err, out)
+	}
+	s := newSource(t)
+	tag := s.command("bash", ".ci/tag", "v1.2.3")
+	tag.Env = append(tag.Env, "CDPATH="+other.dir)
+	if out, err := tag.CombinedOutput(); err != nil || other.git("tag") != "" {
+		t.Errorf("%v\n%s another repository has the tags %q", err, out, other.git("tag"))
+	}
+}
+
 // TestFilesKeepTheirLineEndings: Git for Windows makes CRLF of LF, with which no script runs, unless a
 // file says that it must not.
 func TestFilesKeepTheirLineEndings(t *testing.T) {
@@ -218,27 +239,13 @@ func TestFilesKeepTheirLineEndings(t *testing.T) {
 	if _, err := exec.LookPath("git"); err != nil {
 		t.Skip("not installed: git")
 	}
-	from, to := t.TempDir(), filepath.Join(t.TempDir(), "clone")
+	from, to := source{t, t.TempDir()}, filepath.Join(t.TempDir(), "clone")
 	for _, name := range []string{".gitattributes", "Makefile"} {
-		text, err := os.ReadFile(name)
-		if err == nil {
-			err = os.WriteFile(filepath.Join(from, name), text, 0o600)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		from.write(name, readFile(t, name))
 	}
-	for _, args := range [][]string{
-		{"init", "--quiet"}, {"add", "--all"},
-		{"-c", "user.name=t", "-c", "user.email=t@example.org", "-c", "commit.gpgsign=false", "commit", "--quiet", "-m", "a commit"},
-		{"clone", "--quiet", "--config", "core.autocrlf=true", from, to},
-	} {
-		git := exec.CommandContext(t.Context(), "git", args...)
-		git.Dir = from
-		if out, err := git.CombinedOutput(); err != nil {
-			t.Fatalf("git %q: %v\n%s", args, err, out)
-		}
-	}
+	from.git("init", "--quiet")
+	from.commit()
+	from.git("clone", "--quiet", "--config", "core.autocrlf=true", from.dir, to)
 	text, err := os.ReadFile(filepath.Join(to, "Makefile"))
 	if err != nil || strings.Contains(string(text), "\r") {
 		t.Errorf("a clone that makes CRLF has CRLF in the Makefile, or an error: %v", err)

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"example.com/lockstep/cmd/fork/repo"
 )
 
 // A source is a repository that could be tagged as v1.2.3.
@@ -65,14 +67,31 @@ func (s source) commit() {
 func (s source) command(name string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(s.Context(), name, args...)
 	cmd.Dir = s.dir
-	cmd.Env = append(os.Environ(), "GIT_COMMITTER_NAME=t", "GIT_COMMITTER_EMAIL=t@example.org")
+	// Without the user's configuration, which may have hooks, and sign each commit.
+	cmd.Env = append(repo.Environment(), "GIT_CONFIG_GLOBAL="+os.DevNull, "GIT_CONFIG_NOSYSTEM=1",
+		"GIT_COMMITTER_NAME=t", "GIT_COMMITTER_EMAIL=t@example.org")
 	return cmd
+}
+
+// TestTestsTouchNoOtherRepository: git names the repository of a hook, or of a linked worktree, in the environment. And a
+// user may have hooks for all repositories.
+func TestTestsTouchNoOtherRepository(t *testing.T) {
+	other := newSource(t)
+	other.write("hooks/pre-commit", "#!/bin/sh\nexit 1\n")
+	other.git("config", "--file=config", "core.hooksPath", filepath.Join(other.dir, "hooks"))
+	before := other.git("rev-parse", "HEAD")
+	t.Setenv("GIT_CONFIG_GLOBAL", filepath.Join(other.dir, "config"))
+	t.Setenv("GIT_DIR", filepath.Join(other.dir, ".git"))
+	newSource(t).git("tag", "mine")
+	if after := other.git("rev-parse", "HEAD"); after != before || other.git("tag") != "" {
+		t.Errorf("another repository had the commit %s, and has %s and the tags %q", before, after, other.git("tag"))
+	}
 }
 
 func TestTag(t *testing.T) {
 	t.Parallel()
 	s := newSource(t)
-	out, err := s.command("bash", ".ci/tag", "v1.2.3").CombinedOutput()
+	out, err := s.command("bash", ".ci/tag", "v1.2.3").Output() // a shell may warn of a locale that it does not have
 	want := "git push origin localpubsub/v1.2.3\ngit push origin v1.2.3\ngit push origin lab/v1.2.3\n"
 	if err != nil || string(out) != want {
 		t.Fatalf("%v\n%s", err, out)

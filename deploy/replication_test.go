@@ -108,9 +108,11 @@ func (r replication) types(t *testing.T, block string) string {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "bash", "-c", "set -euo pipefail\n"+r.commands[block])
 	cmd.Env = append(os.Environ(), "OLD="+r.old, "NEW="+r.new)
-	out, err := cmd.CombinedOutput()
+	var complaints strings.Builder // a shell may warn of a locale that it does not have
+	cmd.Stderr = &complaints
+	out, err := cmd.Output()
 	if err != nil || r.commands[block] == "" {
-		t.Fatalf("%s: %v\n%s", block, err, out)
+		t.Fatalf("%s: %v\n%s%s", block, err, out, &complaints)
 	}
 	return string(out)
 }

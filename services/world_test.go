@@ -17,6 +17,7 @@ import (
 
 	"example.com/lockstep/internal/auth"
 	"example.com/lockstep/internal/local/broker"
+	"example.com/lockstep/internal/local/variables"
 	"example.com/lockstep/internal/pgtest/pairtest"
 	"example.com/lockstep/internal/porttest"
 	"example.com/lockstep/internal/serve"
@@ -32,6 +33,7 @@ var binaries string
 var shared *broker.Server
 
 func TestMain(m *testing.M) {
+	variables.Forget()
 	flag.Parse()
 	if testing.Short() {
 		fmt.Fprintln(os.Stderr, "the stories of the system take minutes: not with -short")

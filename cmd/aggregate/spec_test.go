@@ -6,10 +6,11 @@ import (
 	"flag"
 	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"example.com/lockstep/cmd/fork/repo"
 )
 
 const goodFields = "text:string,stars:int32"
@@ -105,9 +106,9 @@ func TestCommandLine(t *testing.T) {
 
 func git(t *testing.T, dir string, args ...string) {
 	t.Helper()
-	args = append([]string{"-C", dir, "-c", "user.name=test", "-c", "user.email=test@example.com"}, args...)
-	if out, err := exec.CommandContext(t.Context(), "git", args...).CombinedOutput(); err != nil {
-		t.Fatalf("git %v: %v\n%s", args, err, out)
+	args = append([]string{"-c", "user.name=test", "-c", "user.email=test@example.com", "-c", "commit.gpgsign=false", "-c", "core.hooksPath=" + os.DevNull}, args...)
+	if _, err := repo.Git(t.Context(), dir, args...); err != nil {
+		t.Fatal(err)
 	}
 }
 

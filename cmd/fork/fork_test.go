@@ -240,6 +240,29 @@ func TestAForkTouchesNoOtherRepository(t *testing.T) {
 	}
 }
 
+// TestAForkRunsNoHook: a user may have hooks for all repositories. Not all of them know --no-verify.
+func TestAForkRunsNoHook(t *testing.T) {
+	needsGit(t)
+	hooks, dir := t.TempDir(), t.TempDir()
+	if err := os.WriteFile(filepath.Join(hooks, "prepare-commit-msg"), []byte("#!/bin/sh\nexit 1\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	config := filepath.Join(hooks, "config")
+	if err := os.WriteFile(config, []byte("[core]\nhooksPath = \""+hooks+"\"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("GIT_CONFIG_GLOBAL", config)
+	if err := initialize(t.Context(), dir); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "text"), []byte("text"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := committed(t.Context(), dir); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestEditsDoNotDependOnTheLocale: in Turkish, a range of letters such as [A-Z] lacks some.
 func TestEditsDoNotDependOnTheLocale(t *testing.T) {
 	t.Setenv("LC_ALL", "tr_TR.UTF-8")

@@ -7,7 +7,7 @@
 # the Google Cloud CLI, on Linux with glibc. An image of that name that is no stand-in
 # is left as it is.
 set -euo pipefail
-cd "$(dirname "$0")/../.."
+CDPATH="" cd "$(dirname "$0")/../.."
 
 label=lockstep.stand-in
 certificates=/etc/ssl/certs/ca-certificates.crt

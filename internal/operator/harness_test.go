@@ -22,6 +22,7 @@ import (
 	"example.com/lockstep/internal/command"
 	"example.com/lockstep/internal/connect"
 	"example.com/lockstep/internal/local/broker"
+	"example.com/lockstep/internal/local/variables"
 	"example.com/lockstep/internal/pgtest"
 	"example.com/lockstep/internal/pgtest/pairtest"
 	"example.com/lockstep/internal/topics"
@@ -37,6 +38,7 @@ import (
 // TestMain starts one broker for all tests, which the commands find like any
 // emulator; each test has a project of its own.
 func TestMain(m *testing.M) {
+	variables.Forget()
 	server, err := localpubsub.Start(localpubsub.Options{})
 	if err == nil {
 		err = os.Setenv("PUBSUB_EMULATOR_HOST", server.Addr())

@@ -88,7 +88,6 @@ func (c *cluster) start() error {
 func (c *cluster) connect(ctx context.Context) (err error) {
 	admin := os.Getenv("TEST_DATABASE_URL")
 	if admin == "" {
-		postgres.Forget()
 		if c.server, err = postgres.Start(ctx, postgres.Options{Log: os.Stderr, InMemory: true}); err != nil {
 			return fmt.Errorf("%w (or set TEST_DATABASE_URL to an administrator's URL)", err)
 		}

@@ -28,6 +28,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"example.com/lockstep/internal/local/variables"
 	"example.com/lockstep/pkg/eventing/dbpool"
 	"example.com/lockstep/pkg/eventing/migrate"
 )
@@ -55,6 +56,7 @@ func Main(m *testing.M) {
 // MainWith is like [Main], but the function migrate makes the template that [NewDatabase]
 // copies.
 func MainWith(m *testing.M, migrate func(ctx context.Context, adminURL string) error) {
+	variables.Forget()
 	shared = &cluster{migrate: migrate}
 	defer shared.close()
 	m.Run()

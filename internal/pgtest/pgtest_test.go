@@ -2,13 +2,40 @@ package pgtest
 
 import (
 	"context"
+	"os"
+	"os/exec"
+	"strings"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"example.com/lockstep/internal/local/variables"
 )
 
 func TestMain(m *testing.M) { Main(m) }
+
+// inShell makes a child process of the test binary look at its variables.
+const inShell = "LOCKSTEP_TEST_SHELL"
+
+// TestAShellReachesNoTest runs itself with variables of a developer's shell.
+func TestAShellReachesNoTest(t *testing.T) {
+	t.Parallel()
+	if os.Getenv(inShell) != "" {
+		for _, variable := range os.Environ() {
+			if name, _, _ := strings.Cut(variable, "="); variables.Forgets(name) {
+				t.Errorf("a test has %s", name)
+			}
+		}
+		return
+	}
+	child := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestAShellReachesNoTest$")
+	child.Env = append(os.Environ(), inShell+"=1", "DATABASE_URL=postgres://db.example", "PUBSUB_EMULATOR_HOST=localhost:8085",
+		"OTEL_EXPORTER_OTLP_ENDPOINT=http://collector.example:4317", "PGSERVICE=production")
+	if out, err := child.CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
 
 func TestDatabasesAreIsolated(t *testing.T) {
 	t.Parallel()

@@ -17,9 +17,15 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"example.com/lockstep/internal/auth"
+	"example.com/lockstep/internal/local/variables"
 	"example.com/lockstep/internal/porttest"
 	"example.com/lockstep/internal/serve"
 )
+
+func TestMain(m *testing.M) {
+	variables.Forget()
+	m.Run()
+}
 
 // echo is a service with one method, /test.Echo/Say.
 type echo func(ctx context.Context, text string) (string, error)

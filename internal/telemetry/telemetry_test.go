@@ -21,6 +21,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/types/known/emptypb"
 
+	"example.com/lockstep/internal/local/variables"
 	"example.com/lockstep/internal/porttest"
 	"example.com/lockstep/internal/telemetry"
 )
@@ -29,6 +30,11 @@ const (
 	testDurations = "lockstep.test.duration"
 	withDurations = ", with a histogram of ours"
 )
+
+func TestMain(m *testing.M) {
+	variables.Forget()
+	m.Run()
+}
 
 // setup starts telemetry with a collector. shutdown returns the methods that were
 // called on the collector, each once, and whether the request had testDurations.

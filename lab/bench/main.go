@@ -42,6 +42,7 @@ import (
 	"strings"
 	"syscall"
 
+	"example.com/lockstep/internal/local/variables"
 	"example.com/lockstep/lab/bench/inbox"
 	"example.com/lockstep/lab/bench/localpubsub"
 	"example.com/lockstep/lab/bench/measure"
@@ -65,6 +66,10 @@ Flags:
                   or that they are computed from
   --quick         seconds instead of minutes: does everything run? The figures are rough
   --full          more runs and samples, and the large tables
+
+Environment:
+  TEST_DATABASE_URL   administrator's URL of a Postgres to measure with. Without it a private,
+                      temporary Postgres is started
 `
 
 // jsonFile is the file with the figures in a form for programs.
@@ -117,6 +122,7 @@ func dispatch(ctx context.Context, args []string, stdout, stderr io.Writer) (err
 	if err != nil {
 		return err
 	}
+	variables.Forget()
 	b.Stdout, b.Stderr = stdout, stderr
 	var p rig.Postgres
 	defer func() { err = errors.Join(err, p.Close(ctx)) }()

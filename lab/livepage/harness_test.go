@@ -17,6 +17,8 @@ import (
 	"github.com/chromedp/cdproto/cdp"
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/chromedp"
+
+	"example.com/lockstep/internal/local/variables"
 )
 
 const (
@@ -45,7 +47,7 @@ func serve(t *testing.T) string {
 	}
 	cmd := exec.Command(binary, "--pubsub", "local")
 	for _, variable := range os.Environ() {
-		if !strings.HasPrefix(variable, "DATABASE_URL=") {
+		if name, _, _ := strings.Cut(variable, "="); !variables.Forgets(name) {
 			cmd.Env = append(cmd.Env, variable)
 		}
 	}

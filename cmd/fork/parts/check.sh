@@ -4,7 +4,7 @@
 # The provider is that of `make tf-provider`, else Terraform's registry has it. With -optional, a
 # machine without Terraform or the provider skips what needs them.
 set -euo pipefail
-cd "$(dirname "$0")/.."
+CDPATH="" cd "$(dirname "$0")/.."
 
 optional=
 case "${1:-}" in

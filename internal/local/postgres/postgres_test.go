@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"example.com/lockstep/internal/local/variables"
 )
 
 // parentMode makes the test binary the process that is killed.
@@ -25,6 +27,7 @@ func TestMain(m *testing.M) {
 	if os.Getenv(parentMode) != "" {
 		beParent()
 	}
+	variables.Forget()
 	m.Run()
 }
 

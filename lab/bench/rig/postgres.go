@@ -17,13 +17,13 @@ import (
 	"example.com/lockstep/migrations"
 )
 
-// Postgres is the database server of most measurements. If DATABASE_URL is set, it is the server at
+// Postgres is the database server of most measurements. If TEST_DATABASE_URL is set, it is the server at
 // this URL of an administrator. Otherwise it is a private server, which is started when it is first
 // needed. Each run has its own database on the server, which is a copy of a template.
 //
 // Only one caller at a time may use it. Its zero value is ready.
 type Postgres struct {
-	private   *postgres.Server // nil: DATABASE_URL is used
+	private   *postgres.Server // nil: TEST_DATABASE_URL is used
 	admin     *pgxpool.Pool    // nil: not started yet
 	adminURL  string
 	prefix    string
@@ -36,7 +36,7 @@ func (p *Postgres) start(ctx context.Context) (err error) {
 	if p.admin != nil {
 		return nil
 	}
-	p.adminURL = os.Getenv("DATABASE_URL")
+	p.adminURL = os.Getenv("TEST_DATABASE_URL")
 	if p.adminURL == "" {
 		if p.private, err = startPrivate(ctx, postgres.Options{Log: os.Stderr}); err != nil {
 			return err
@@ -44,7 +44,7 @@ func (p *Postgres) start(ctx context.Context) (err error) {
 		p.adminURL = p.private.URL()
 	}
 	if p.admin, err = pgxpool.New(ctx, p.adminURL); err != nil {
-		return errors.New("DATABASE_URL cannot be parsed") // not wrapped: it may quote the password
+		return errors.New("TEST_DATABASE_URL cannot be parsed") // not wrapped: it may quote the password
 	}
 	p.prefix = "lockstep_bench_" + uuid.NewString()[:8]
 	p.templates, p.existing = map[string]*Database{}, map[string]*Database{}
@@ -138,7 +138,7 @@ func (p *Postgres) create(ctx context.Context, from string) (*Database, error) {
 	}
 	u, err := url.Parse(p.adminURL)
 	if err != nil {
-		return nil, errors.New("DATABASE_URL is not a URL")
+		return nil, errors.New("TEST_DATABASE_URL is not a URL")
 	}
 	u.Path = "/" + name
 	d := &Database{name: name, Admin: u.String(), server: p}

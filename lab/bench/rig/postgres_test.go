@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"example.com/lockstep/internal/local/postgres"
@@ -11,18 +12,19 @@ import (
 )
 
 // TestAFailureOfPostgresIsNoMissingInstallation gives Postgres no directory for
-// its data.
+// its data. The database of the user's shell is not measured instead.
 func TestAFailureOfPostgresIsNoMissingInstallation(t *testing.T) {
 	t.Setenv("TMPDIR", filepath.Join(t.TempDir(), "none"))
-	t.Setenv("DATABASE_URL", "")
+	t.Setenv("TEST_DATABASE_URL", "")
+	t.Setenv("DATABASE_URL", "://of the user")
 	_, ofModel := StartReadModel(t.Context())
 	_, ofDatabase := new(Postgres).Fresh(t.Context())
 	for name, err := range map[string]error{"StartReadModel": ofModel, "Fresh": ofDatabase} {
 		if errors.Is(err, postgres.ErrNotInstalled) {
 			t.Skipf("Postgres is not installed here: %v", err)
 		}
-		if err == nil || errors.Is(err, measure.ErrMissing) {
-			t.Errorf("%s = %v, want an error that leaves nothing out", name, err)
+		if err == nil || errors.Is(err, measure.ErrMissing) || strings.Contains(err.Error(), "DATABASE_URL") {
+			t.Errorf("%s = %v, want an error of the private server that leaves nothing out", name, err)
 		}
 	}
 }

@@ -15,8 +15,14 @@ import (
 	"example.com/lockstep/internal/attack"
 	"example.com/lockstep/internal/command"
 	"example.com/lockstep/internal/connect"
+	"example.com/lockstep/internal/local/variables"
 	"example.com/lockstep/internal/porttest"
 )
+
+func TestMain(m *testing.M) {
+	variables.Forget()
+	m.Run()
+}
 
 func TestCommandLine(t *testing.T) {
 	t.Parallel()
