@@ -81,18 +81,26 @@ func (p *progress) waits(aggregateType string, rows int, grace time.Duration) {
 }
 
 func (p *progress) show() {
-	total := max(p.total, p.done) // p.total is an estimate
 	if !p.terminal {
-		fmt.Fprintf(p.to, "%s: %d of about %d %s\n", p.name, p.done, total, p.unit)
+		fmt.Fprintf(p.to, "%s: %s\n", p.name, p.count())
 		return
 	}
 	full := 0
 	switch {
 	case p.whole:
 		full = barWidth
-	case total > 0: // the estimate may be too low, so only end fills the bar
-		full = min(int(p.done*barWidth/total), barWidth-1)
+	case p.total > 0: // the estimate may be too low, so only end fills the bar
+		full = min(int(p.done*barWidth/p.total), barWidth-1)
 	}
-	fmt.Fprintf(p.to, "\r%s [%s%s] %d of about %d %s%s",
-		p.name, strings.Repeat("=", full), strings.Repeat(" ", barWidth-full), p.done, total, p.unit, clearLine)
+	fmt.Fprintf(p.to, "\r%s [%s%s] %s%s",
+		p.name, strings.Repeat("=", full), strings.Repeat(" ", barWidth-full), p.count(), clearLine)
+}
+
+// count says how many units are done, and of how many. It names no total that is below the units done, because total
+// is an estimate, and 0 where none is known.
+func (p *progress) count() string {
+	if p.done > p.total {
+		return fmt.Sprintf("%d %s", p.done, p.unit)
+	}
+	return fmt.Sprintf("%d of about %d %s", p.done, p.total, p.unit)
 }

@@ -22,6 +22,7 @@ func TestTheLastBar(t *testing.T) {
 		"failed at the last row":       {6, 6, failed, barWidth - 1},
 		"failed before the first row":  {0, 6, failed, 0},
 		"failed before its estimation": {0, 0, failed, 0},
+		"failed without an estimate":   {3, 0, failed, 0},
 	} {
 		var said strings.Builder
 		p := progress{to: &said, terminal: true}
@@ -30,6 +31,24 @@ func TestTheLastBar(t *testing.T) {
 		p.end(tc.err)
 		if n := strings.Count(said.String(), "="); n != tc.full {
 			t.Errorf("%s: %d of %d: %q", name, n, barWidth, said.String())
+		}
+	}
+}
+
+// A table that was never analysed has the estimate 0, and one that has grown since has a low one. Neither is shown as a
+// total: every line would say that all rows are done.
+func TestATotalIsShownIfItIsPossible(t *testing.T) {
+	t.Parallel()
+	for total, want := range map[int64]string{
+		0: "video: 3 rows\n", 2: "video: 3 rows\n", 3: "video: 3 of about 3 rows\n", 6: "video: 3 of about 6 rows\n",
+	} {
+		var said strings.Builder
+		p := progress{to: &said, unit: "rows"}
+		p.begin("video", total)
+		p.done = 3
+		p.show()
+		if said.String() != want {
+			t.Errorf("3 rows, the estimate is %d: %q, want %q", total, said.String(), want)
 		}
 	}
 }
