@@ -36,16 +36,19 @@ func TestConfigurations(t *testing.T) {
 	users := Config{Issuer: "https://issuer.example/", Audience: "app", ServiceIssuer: googleIssuer}
 	services := users
 	services.ServiceAudience, services.Services = "https://video.example", []string{"a@x", "b@x"}
-	onLaptop := Config{Issuer: "http://127.0.0.1:8082", Audience: "lockstep", ServiceIssuer: googleIssuer, Local: true}
+	one := services
+	one.ServiceIssuer = users.Issuer
+	onLaptop := Config{Issuer: "http://localhost:8082", Audience: "lockstep", ServiceIssuer: googleIssuer, Local: true}
 	for name, tc := range map[string]struct {
 		vars map[string]string
 		want Config
 	}{
 		"users":         {cloud, users},
 		"services":      {and(cloud, map[string]string{"AUTH_SERVICE_AUDIENCE": "https://video.example", "AUTH_SERVICES": "a@x, b@x"}), services},
+		"one issuer":    {and(cloud, map[string]string{"AUTH_SERVICE_AUDIENCE": "https://video.example", "AUTH_SERVICES": "a@x,b@x", "AUTH_SERVICE_ISSUER": users.Issuer}), one},
 		"open":          {map[string]string{"EVERYBODY_MAY_WRITE": "true"}, Config{ServiceIssuer: googleIssuer, Open: true}},
 		"laptop":        {laptop, Config{ServiceIssuer: googleIssuer, Local: true}},
-		"laptop's own":  {and(laptop, map[string]string{"AUTH_ISSUER": "http://127.0.0.1:8082", "AUTH_AUDIENCE": "lockstep"}), onLaptop},
+		"laptop's own":  {and(laptop, map[string]string{"AUTH_ISSUER": "http://localhost:8082", "AUTH_AUDIENCE": "lockstep"}), onLaptop},
 		"other account": {and(cloud, map[string]string{"AUTH_SERVICE_ISSUER": "https://sa.example"}), Config{Issuer: users.Issuer, Audience: "app", ServiceIssuer: "https://sa.example"}},
 	} {
 		got, err := read(tc.vars)
@@ -77,6 +80,8 @@ func TestFaultsNameTheirVariable(t *testing.T) {
 		"no scheme":             {and(cloud, map[string]string{"AUTH_ISSUER": "s3cret.example"}), "AUTH_ISSUER must be a URL"},
 		"password":              {and(cloud, map[string]string{"AUTH_ISSUER": "https://u:s3cret@issuer.example"}), "AUTH_ISSUER must be a URL"},
 		"query":                 {and(cloud, map[string]string{"AUTH_ISSUER": "https://issuer.example?s3cret"}), "AUTH_ISSUER must be a URL"},
+		"fragment":              {and(cloud, map[string]string{"AUTH_ISSUER": "https://issuer.example#s3cret"}), "AUTH_ISSUER must be a URL"},
+		"no URL":                {and(cloud, map[string]string{"AUTH_ISSUER": "https://issuer.example/%s3cret"}), "AUTH_ISSUER must be a URL"},
 		"plain text":            {and(cloud, map[string]string{"AUTH_ISSUER": "http://127.0.0.1:8082"}), "AUTH_ISSUER must begin with https"},
 		"plain text, afar":      {and(laptop, and(cloud, map[string]string{"AUTH_ISSUER": "http://s3cret.example"})), "AUTH_ISSUER must begin with https"},
 		"services' issuer":      {and(cloud, map[string]string{"AUTH_SERVICE_ISSUER": "http://s3cret.example"}), "AUTH_SERVICE_ISSUER must begin with https"},
@@ -114,7 +119,8 @@ func TestOpenServicesSaySo(t *testing.T) {
 		"operator's word": {Config{Open: true}, "level=WARN msg=\"EVERYBODY_MAY_WRITE"},
 		"laptop":          {Config{Local: true}, "level=INFO msg=\"open to every caller"},
 		"zero":            {Config{}, ""},
-		"no audience":     {Config{Issuer: "https://i.example"}, ""},
+		"no audience":     {Config{Issuer: "https://i.example", Local: true}, ""},
+		"audience alone":  {Config{Audience: "app"}, ""},
 		"both":            {Config{Issuer: "https://i.example", Audience: "app", Open: true}, ""},
 	} {
 		var log bytes.Buffer

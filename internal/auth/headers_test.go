@@ -15,7 +15,7 @@ func TestHeaders(t *testing.T) {
 	for name, values := range map[string][]string{
 		"twice":        {valid, valid},
 		"empty":        {""},
-		"Basic":        {"Basic dXNlcjpwYXNz"},
+		"Basic":        {"Basic " + valid[len("Bearer "):]},
 		"no token":     {"Bearer "},
 		"no scheme":    {valid[len("Bearer "):]},
 		"two blanks":   {"Bearer  " + valid[len("Bearer "):]},

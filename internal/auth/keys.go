@@ -128,12 +128,10 @@ func (k *keys) awaitFetch(ctx context.Context) error {
 		return errBusy
 	}
 	joined := k.join()
-	timer := time.NewTimer(waitTime)
-	defer timer.Stop()
 	select {
 	case <-joined.done:
 		return joined.err
-	case <-timer.C:
+	case <-time.After(waitTime):
 		return errNotFetched
 	case <-ctx.Done():
 		return ctx.Err()
@@ -180,24 +178,17 @@ func (k *keys) run(ctx context.Context) {
 			pause = retries.Delay(failures)
 			k.log.WarnContext(ctx, "the issuer's keys cannot be fetched", "failures", failures, "error", started.err)
 		}
-		if !k.rest(ctx, pause) {
-			return
-		}
+		k.rest(ctx, pause)
 	}
 }
 
-// rest returns after the pause, or earlier if a request waits and the limit allows a fetch. It
-// reports whether ctx is still alive.
-func (k *keys) rest(ctx context.Context, pause time.Duration) bool {
-	timer := time.NewTimer(pause)
-	defer timer.Stop()
+// rest returns after the pause, or earlier if ctx ends, or if a request waits and the limit allows a fetch.
+func (k *keys) rest(ctx context.Context, pause time.Duration) {
 	select {
-	case <-timer.C:
-		return true
+	case <-time.After(pause):
 	case <-k.wanted:
-		return k.limit.Wait(ctx) == nil
+		_ = k.limit.Wait(ctx) // fails only if ctx ends
 	case <-ctx.Done():
-		return false
 	}
 }
 

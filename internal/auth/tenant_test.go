@@ -1,10 +1,12 @@
 package auth
 
 import (
+	"net/http"
 	"strings"
 	"testing"
 
 	"example.com/lockstep/internal/canary"
+	"example.com/lockstep/internal/problem"
 	"example.com/lockstep/pkg/eventing"
 )
 
@@ -25,6 +27,19 @@ func TestTenantOfAToken(t *testing.T) {
 		got, err := claims.tenant(path)
 		if got != want || (err == nil) != (want != "") {
 			t.Errorf("%q: %q, %v; want %q", path, got, err, want)
+		}
+	}
+}
+
+func TestATokenWithoutItsTenantIsNotValid(t *testing.T) {
+	t.Parallel()
+	w := started(t)
+	w.auth.tenants = "tenant_id"
+	for tenant, want := range map[any]problem.Code{"acme": noProblem, "no name": problem.CodeUnauthenticated, nil: problem.CodeUnauthenticated} {
+		token := w.sign(t, map[string]any{"tenant_id": tenant})
+		p, err := w.auth.Principal(t.Context(), http.Header{"Authorization": {"Bearer " + token}})
+		if codeOf(err) != want || err == nil && p.Tenant != tenant || err != nil && p != (Principal{}) {
+			t.Errorf("tenant %v: %+v, %v", tenant, p, err)
 		}
 	}
 }

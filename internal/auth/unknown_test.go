@@ -2,6 +2,7 @@ package auth
 
 import (
 	"context"
+	"crypto/ed25519"
 	"fmt"
 	"net/http"
 	"strings"
@@ -98,6 +99,7 @@ func TestTokensThatCannotBeValidAskForNoKeys(t *testing.T) {
 		tokens := []string{
 			w.sign(t, map[string]any{"exp": 1}), w.sign(t, map[string]any{"aud": "other"}),
 			w.forge(t, jose.HS256, []byte("0123456789abcdef0123456789abcdef"), map[jose.HeaderKey]any{"kid": "unknown"}),
+			w.forge(t, jose.EdDSA, ed25519.NewKeyFromSeed(make([]byte, ed25519.SeedSize)), nil),
 		}
 		if err := w.issuer.Rotate(); err != nil {
 			t.Fatal(err)

@@ -52,9 +52,13 @@ func TestCallersReadReasonAndMetadata(t *testing.T) {
 		t.Errorf("ReasonOf = %q, want VIDEO_DELETED", got)
 	}
 	want := map[string]string{"version": "3", "source": "authority", "deleted_at": "2026-11-20T12:00:00.000000005Z"}
-	info := status.Convert(err).Details()[0].(*errdetails.ErrorInfo)
+	details := status.Convert(err).Details()
+	info := details[0].(*errdetails.ErrorInfo)
 	if diff := cmp.Diff(want, info.GetMetadata()); diff != "" {
 		t.Errorf("metadata (-want +got):\n%s", diff)
+	}
+	if len(details) != 1 {
+		t.Errorf("%v: an error without fields and without a pause has a BadRequest or a RetryInfo", details)
 	}
 }
 

@@ -152,7 +152,11 @@ func TestWriteRendersAProblemDocument(t *testing.T) {
 	if got := res.Header().Get("Retry-After"); got != "2" {
 		t.Errorf("Retry-After %q, want 2: rounded up", got)
 	}
-	bare := document(t, write(t, problem.New(problem.CodeNotFound, "", "")))
+	plain := write(t, problem.New(problem.CodeNotFound, "", ""))
+	if pause := plain.Header().Get("Retry-After"); pause != "" {
+		t.Errorf("Retry-After %q of an error without a pause", pause)
+	}
+	bare := document(t, plain)
 	if diff := cmp.Diff([]any{}, bare["errors"]); diff != "" {
 		t.Errorf("errors of a problem that is of no field (-want +got):\n%s", diff)
 	}

@@ -127,9 +127,6 @@ func (e *Error) badRequest() *errdetails.BadRequest {
 }
 
 func (e *Error) metadata() map[string]string {
-	if len(e.Extra) == 0 {
-		return nil
-	}
 	metadata := make(map[string]string, len(e.Extra))
 	for name, value := range e.Extra {
 		if t, ok := value.(time.Time); ok {
@@ -143,11 +140,7 @@ func (e *Error) metadata() map[string]string {
 // ReasonOf returns the reason in an error that a call to one of our services
 // returned, and "" for any other error.
 func ReasonOf(err error) string {
-	st, ok := status.FromError(err)
-	if !ok {
-		return ""
-	}
-	for _, detail := range st.Details() {
+	for _, detail := range status.Convert(err).Details() {
 		if info, ok := detail.(*errdetails.ErrorInfo); ok && info.GetDomain() == domain {
 			return info.GetReason()
 		}

@@ -55,12 +55,9 @@ func preferredWait(w http.ResponseWriter, r *http.Request, violations *problem.V
 			violations.Require(false, "Prefer", "wait must be a whole number of seconds, and not negative")
 			break
 		}
-		// Atoi of digits fails only if there are too many, and then the wait is above
-		// the ceiling.
-		seconds, err := strconv.Atoi(value)
-		if most := int(consistency.MaxWait.Seconds()); err != nil || seconds > most {
-			seconds = most
-		}
+		// Atoi of digits fails only if there are too many, and then it returns the largest int.
+		seconds, _ := strconv.Atoi(value)
+		seconds = min(seconds, int(consistency.MaxWait.Seconds()))
 		w.Header().Set("Preference-Applied", "wait="+strconv.Itoa(seconds))
 		return time.Duration(seconds) * time.Second
 	}

@@ -134,11 +134,8 @@ type Optional[T any] struct {
 // UnmarshalJSON is not called for an absent member, which therefore stays unset.
 func (o *Optional[T]) UnmarshalJSON(data []byte) error {
 	*o = Optional[T]{Set: true, Null: bytes.Equal(data, []byte("null"))}
-	if o.Null {
-		return nil
-	}
-	if err := json.Unmarshal(data, &o.Value); err != nil {
-		return &json.UnmarshalTypeError{Value: string(data[:1]), Type: reflect.TypeFor[T]()}
+	if err := json.Unmarshal(data, &o.Value); err != nil { // null leaves Value as it is
+		return &json.UnmarshalTypeError{Type: reflect.TypeFor[T]()}
 	}
 	return nil
 }

@@ -61,9 +61,8 @@ func ParsePageToken(token, filter string, violations *problem.Violations) (last 
 	if token == "" {
 		return uuid.Max
 	}
-	if b, err := base64.RawURLEncoding.DecodeString(token); err == nil {
-		copy(last[:], b) // if b has another length, the next line reports it
-	}
+	b, _ := base64.RawURLEncoding.DecodeString(token)
+	copy(last[:], b) // if token is not base64, or b has another length, the next line reports it
 	violations.Require(PageToken(last, filter) == token, "page_token", "must be the next_page_token of a list with the same filters")
 	return last
 }

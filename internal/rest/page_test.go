@@ -143,11 +143,11 @@ func TestAPageIsReadAsFarAsItFits(t *testing.T) {
 // TestTextSize: no text is longer in an answer, over either protocol.
 func TestTextSize(t *testing.T) {
 	t.Parallel()
-	var all strings.Builder
+	texts := []string{"", "plain", "<b>&amp;</b>", "\xff\xfe", "é中😀"}
 	for r := range rune(0x3000) {
-		all.WriteRune(r)
+		texts = append(texts, string(r))
 	}
-	for _, text := range []string{"", "plain", "<b>&amp;</b>", "\x00\x1f\x7f", "\n\t\"\\", "\u2028\u2029", "\xff\xfe", "é中😀", all.String()} {
+	for _, text := range texts {
 		body, err := json.Marshal(text)
 		if err != nil {
 			t.Fatal(err)

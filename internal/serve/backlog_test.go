@@ -67,6 +67,10 @@ func TestTheQueueOfTheListenerIsAnswered(t *testing.T) {
 	if err := server.Run(ctx, stalled{lis, make(chan struct{}), new(sync.Once)}); err != nil {
 		t.Errorf("Run: %v", err)
 	}
+	if conn, err := net.Dial("tcp", lis.Addr().String()); err == nil {
+		_ = conn.Close()
+		t.Error("after the drain a client is connected")
+	}
 	for _, conn := range queued {
 		answer, err := http.ReadResponse(bufio.NewReader(conn), nil)
 		if err != nil {

@@ -38,7 +38,7 @@ type connections struct {
 	left   chan struct{} // has a token after unread has become smaller
 }
 
-// connection is an open one. While it is in one of the lists, since is its time of arrival there.
+// connection is an open one. in is the list that it is in or was in last, and since is its time of arrival there.
 type connection struct {
 	net.Conn
 
@@ -103,11 +103,9 @@ func (s *connections) state(conn net.Conn, now http.ConnState) {
 		s.read(c)
 		s.add(c)
 	case http.StateActive: // the request was read, but net/http has not yet checked for a shutdown
-		return
 	case http.StateHijacked, http.StateClosed:
 		s.read(c)
 		delete(s.open, conn)
-		return
 	}
 	if s.unused.Len()+s.used.Len() > maxIdle {
 		oldest := s.oldest()
@@ -139,8 +137,7 @@ func (s *connections) add(c *connection) {
 
 func (s *connections) remove(c *connection) {
 	if c.in != nil {
-		c.in.Remove(c.at)
-		c.in = nil
+		c.in.Remove(c.at) // does nothing if c is in the list no more
 	}
 }
 

@@ -155,6 +155,7 @@ func TestARequestInFlightSurvivesTheDrain(t *testing.T) {
 			_, _ = io.WriteString(w, "done")
 		})
 		d := s.startInBubble(t)
+		d.connect(t) // a connection without a request, which the drain closes
 		go func() {
 			synctest.Wait()
 			d.drain()

@@ -22,6 +22,7 @@ import (
 
 	"example.com/lockstep/internal/auth"
 	"example.com/lockstep/internal/authtest"
+	"example.com/lockstep/internal/serve"
 )
 
 const (
@@ -114,7 +115,7 @@ func TestRESTIsForCallersFromOutside(t *testing.T) { //nolint:paralleltest // it
 // admitted request has a span, whatever the others do, and so has one that fails by the service's fault.
 func TestStrangersLeaveFewSpans(t *testing.T) { //nolint:paralleltest // it sets the process's telemetry
 	spans, issuers := recorded(t), authtest.New(t)
-	s := guarded(issuers.Callers)
+	s := limited(issuers.Callers, io.Discard, serve.Options{Origins: serve.Origins{"https://app.example"}})
 	s.rules["GET /openapi.json"] = auth.Public
 	s.rest.Get("/openapi.json", func(http.ResponseWriter, *http.Request) {})
 	s.rules["GET /broken"] = auth.Public
@@ -128,6 +129,9 @@ func TestStrangersLeaveFewSpans(t *testing.T) { //nolint:paralleltest // it sets
 		r := httptest.NewRequest(http.MethodGet, "/v1/videos/1", nil)
 		r.Header = issuers.Header("owner")
 		s.rest.ServeHTTP(httptest.NewRecorder(), r)
+		preflight := httptest.NewRequest(http.MethodOptions, "/v1/videos/1", nil)
+		preflight.Header = http.Header{"Origin": {"https://app.example"}, "Access-Control-Request-Method": {"GET"}}
+		s.rest.ServeHTTP(httptest.NewRecorder(), preflight)
 	}
 	s.rest.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/broken", nil))
 	strangers, callers, faults := 0, 0, 0
@@ -137,6 +141,8 @@ func TestStrangersLeaveFewSpans(t *testing.T) { //nolint:paralleltest // it sets
 			faults++
 		case slices.Contains(span.Attributes(), semconv.HTTPResponseStatusCode(http.StatusOK)) && strings.Contains(span.Name(), "{id}"):
 			callers++
+		case slices.Contains(span.Attributes(), semconv.HTTPResponseStatusCode(http.StatusUnauthorized)) && span.Name() != "GET /v1/videos/{id}":
+			t.Errorf("the span of a refused request is %q, want that of its route", span.Name())
 		default:
 			strangers++
 		}

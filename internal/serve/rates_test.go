@@ -7,6 +7,9 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 
 	"example.com/lockstep/internal/auth"
 	"example.com/lockstep/internal/problem"
@@ -148,5 +151,20 @@ func BenchmarkRates(b *testing.B) {
 				r.of(scopes[i%len(scopes)]).Allow()
 			}
 		})
+	}
+}
+
+func TestRefusalsOfUsersAreCounted(t *testing.T) { //nolint:paralleltest // it sets the process's meter provider
+	reader, before := metric.NewManualReader(), otel.GetMeterProvider()
+	otel.SetMeterProvider(metric.NewMeterProvider(metric.WithReader(reader)))
+	t.Cleanup(func() { otel.SetMeterProvider(before) })
+	refused := 1000 - allowed(t, newRates(1), newUser())
+	var all metricdata.ResourceMetrics
+	if err := reader.Collect(t.Context(), &all); err != nil {
+		t.Fatal(err)
+	}
+	sum := all.ScopeMetrics[0].Metrics[0].Data.(metricdata.Sum[int64])
+	if got := sum.DataPoints[0].Value; got != int64(refused) {
+		t.Errorf("%d requests are counted as limited, want %d", got, refused)
 	}
 }

@@ -130,6 +130,10 @@ func TestStrangersThatDoNotReadAreBounded(t *testing.T) {
 		if lines := strings.Count(logs.String(), "requests are broken off"); lines != 1 {
 			t.Errorf("%d lines about requests that were broken off, want 1", lines)
 		}
+		const broken = "http.server.request.duration http.request.method=GET,http.response.status_code=429,network.protocol.version=2,url.scheme=http"
+		if requestsBySeries(t)[broken] == 0 {
+			t.Error("a request that was broken off counts as a fault of the service")
+		}
 		d.end(t)
 	})
 }

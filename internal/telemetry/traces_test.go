@@ -3,9 +3,12 @@ package telemetry_test
 import (
 	"context"
 	"net/http"
+	"strings"
 	"testing"
 
 	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/attribute"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/grpc"
 
@@ -82,6 +85,16 @@ func (a asked) Get(name string) string {
 }
 func (asked) Set(string, string) {}
 func (asked) Keys() []string     { return nil }
+
+func TestTextsOfSpansAreBounded(t *testing.T) {
+	defer setup(t, map[string]string{"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://COLLECTOR"})()
+	_, span := otel.Tracer("test").Start(t.Context(), "work")
+	defer span.End()
+	span.SetAttributes(attribute.String("text", strings.Repeat("a", 5000)))
+	if got := span.(sdktrace.ReadOnlySpan).Attributes(); len(got) != 1 || len(got[0].Value.AsString()) != 1<<10 {
+		t.Errorf("%d attributes of a span, want one of 1024 bytes", len(got))
+	}
+}
 
 // To read a tracestate of 30 KiB may take a millisecond, before the request's caller is known.
 func TestTheTracestateIsNotRead(t *testing.T) {

@@ -62,6 +62,23 @@ func TestAFailedLastBatchChangesNothing(t *testing.T) {
 	}
 }
 
+// BEGIN has no result that the caller sees, whether or not the connection has prepared the caller's statement.
+func TestTheFirstResultIsTheCallers(t *testing.T) {
+	t.Parallel()
+	w := NewWriter(notes(t))
+	for range 2 {
+		var n int
+		if err := w.Write(t.Context(), tenant.All(), "", func(tx *Tx) error {
+			b := &pgx.Batch{}
+			b.Queue(`SELECT 7`)
+			results := tx.SendBatch(t.Context(), b)
+			return errors.Join(results.QueryRow().Scan(&n), results.Close())
+		}); err != nil || n != 7 {
+			t.Errorf("%d, %v", n, err)
+		}
+	}
+}
+
 // A caller may send one batch in each try.
 func TestABatchIsSentAgain(t *testing.T) {
 	t.Parallel()
