@@ -35,7 +35,8 @@ RUN --mount=type=cache,target=/cache \
     cd localpubsub && ../deploy/licenses.sh /out/licenses ./cmd/localpubsub
 
 FROM ${BASE_IMAGE} AS service
-COPY deploy/certificates /etc/lockstep/certificates
+# A checkout under umask 077 has files that only its owner reads.
+COPY --chmod=755 deploy/certificates /etc/lockstep/certificates
 USER 65532:65532
 EXPOSE 8080
 STOPSIGNAL SIGTERM
