@@ -211,7 +211,7 @@ func TestVariablesOfAShellAreNotThoseOfMake(t *testing.T) {
 	}
 }
 
-// TestCDPATHLeadsNowhereElse: with a CDPATH, cd looks for a folder there first. A recipe of make has none, and a release
+// TestCDPATHLeadsNowhereElse: with a CDPATH, cd looks for a folder there first. A command of make has none, and a release
 // is tagged in its own repository.
 func TestCDPATHLeadsNowhereElse(t *testing.T) {
 	t.Parallel()
@@ -222,7 +222,7 @@ func TestCDPATHLeadsNowhereElse(t *testing.T) {
 	list := exec.CommandContext(t.Context(), "make", "-f", "Makefile", "-f", "-", "cdpath")
 	list.Env, list.Stdin = append(ofAShell(), "CDPATH="+other.dir), strings.NewReader("cdpath:\n\t@echo \"has '$$CDPATH'\"\n")
 	if out, err := list.CombinedOutput(); err != nil || string(out) != "has ''\n" {
-		t.Errorf("%v, a recipe %s", err, out)
+		t.Errorf("%v, a command %s", err, out)
 	}
 	s := newSource(t)
 	tag := s.command("bash", ".ci/tag", "v1.2.3")
