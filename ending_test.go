@@ -42,6 +42,7 @@ func TestTheLimitsOfAProcessesEnd(t *testing.T) {
 	}{
 		{"pkg/eventing/outbox/options.go", "are made until %v s after the end", relay},
 		{"pkg/eventing/outbox/relay.go", "After that Run has up to %v seconds to write", limit(t, outbox, "settleTime")},
+		{"pkg/eventing/outbox/doc.go", "Writing their results may take %v s more", limit(t, outbox, "settleTime")},
 		{"pkg/eventing/inbox/doc.go", "The running transaction gets %v seconds", limit(t, inbox, "drainTime")},
 		{"README.md", "get %v more seconds", requests},
 		{"pkg/eventing/consistency/reader.go", "a draining server gives a reader %v s", requests},

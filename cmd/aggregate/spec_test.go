@@ -70,6 +70,7 @@ func TestTakenNamesAreRefused(t *testing.T) {
 		{"engagement", "", "there is an aggregate"},
 		{"video", "", "there is an aggregate"},
 		{"search", "", "taken: services/catalog/search"},
+		{"unexpected", "", "taken"},
 		{"sonnet", "engagement", "PARENT: "},
 		{"sonnet", "nothing", "PARENT: "},
 	} {

@@ -108,7 +108,7 @@ func (c Config) checkServices(r *command.Environment) {
 		r.Refuse("AUTH_SERVICE_AUDIENCE", "is required with AUTH_SERVICES: the URL of this service")
 	case len(c.Services) == 0 && c.ServiceAudience != "":
 		r.Refuse("AUTH_SERVICES", "is required with AUTH_SERVICE_AUDIENCE: emails of service accounts")
-	case c.ServiceAudience == c.Audience && c.ServiceIssuer == c.Issuer:
+	case len(c.Services) > 0 && c.ServiceAudience == c.Audience && c.ServiceIssuer == c.Issuer:
 		// Otherwise one token could be an end user's and a service's at once.
 		r.Refuse("AUTH_SERVICE_AUDIENCE", "must differ from AUTH_AUDIENCE where the issuer is the same")
 	}

@@ -128,10 +128,12 @@ func (k *keys) awaitFetch(ctx context.Context) error {
 		return errBusy
 	}
 	joined := k.join()
+	timer := time.NewTimer(waitTime)
+	defer timer.Stop()
 	select {
 	case <-joined.done:
 		return joined.err
-	case <-time.After(waitTime):
+	case <-timer.C:
 		return errNotFetched
 	case <-ctx.Done():
 		return ctx.Err()
@@ -178,17 +180,24 @@ func (k *keys) run(ctx context.Context) {
 			pause = retries.Delay(failures)
 			k.log.WarnContext(ctx, "the issuer's keys cannot be fetched", "failures", failures, "error", started.err)
 		}
-		k.rest(ctx, pause)
+		if !k.rest(ctx, pause) {
+			return
+		}
 	}
 }
 
-// rest returns after the pause, or earlier if ctx ends, or if a request waits and the limit allows a fetch.
-func (k *keys) rest(ctx context.Context, pause time.Duration) {
+// rest returns after the pause, or earlier if a request waits and the limit allows a fetch. It
+// reports whether ctx is still alive.
+func (k *keys) rest(ctx context.Context, pause time.Duration) bool {
+	timer := time.NewTimer(pause)
+	defer timer.Stop()
 	select {
-	case <-time.After(pause):
+	case <-timer.C:
+		return true
 	case <-k.wanted:
-		_ = k.limit.Wait(ctx) // fails only if ctx ends
+		return k.limit.Wait(ctx) == nil
 	case <-ctx.Done():
+		return false
 	}
 }
 

@@ -3,6 +3,8 @@ package auth
 import (
 	"bytes"
 	"context"
+	"crypto/ed25519"
+	"encoding/json"
 	"log/slog"
 	"strings"
 	"sync"
@@ -11,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/go-jose/go-jose/v4"
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
@@ -211,8 +214,16 @@ func TestAnIssuerWithoutUsableKeys(t *testing.T) {
 	var log bytes.Buffer
 	s := slog.New(slog.NewTextHandler(&log, nil))
 	k := newKeys(source{issuer: "https://issuer.example"}, make(chan struct{}, 1), s)
-	k.store(t.Context(), nil, time.Now())
-	if !strings.Contains(log.String(), "level=WARN") || !strings.Contains(log.String(), "ES256") {
-		t.Errorf("log %q", log.String())
+	public := ed25519.NewKeyFromSeed(make([]byte, ed25519.SeedSize)).Public()
+	nameless, err := jose.JSONWebKey{Key: public, Algorithm: string(jose.EdDSA)}.MarshalJSON()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, keys := range [][]json.RawMessage{nil, {nameless}} {
+		log.Reset()
+		k.store(t.Context(), usable(keys), time.Now())
+		if !strings.Contains(log.String(), "level=WARN") || !strings.Contains(log.String(), "ES256") {
+			t.Errorf("%d keys: log %q", len(keys), log.String())
+		}
 	}
 }

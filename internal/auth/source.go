@@ -117,7 +117,7 @@ func usable(raw []json.RawMessage) map[string]jose.JSONWebKey {
 	byID := make(map[string]jose.JSONWebKey, len(raw))
 	for _, r := range raw {
 		var key jose.JSONWebKey
-		if key.UnmarshalJSON(r) == nil && signs(key) {
+		if key.UnmarshalJSON(r) == nil && key.KeyID != "" && signs(key) {
 			byID[key.KeyID] = key
 		}
 	}

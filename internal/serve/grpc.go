@@ -197,9 +197,9 @@ func (g *GRPC) rendered(ctx context.Context, method string, err error) error {
 	return p.StatusIn(ctx).Err()
 }
 
-// logCall writes the log line of a call. method is an existing method or "unknown". atNoCost is true if a
-// stranger can send any number of such calls. Of their lines a limited number is at INFO, and the rest at DEBUG,
-// as for calls to gRPC's own services.
+// logCall writes the log line of a call. method is an existing method or "unknown". Calls to gRPC's own services are
+// logged at DEBUG. atNoCost is true if a stranger can send any number of such calls. Of their lines a limited number
+// is at INFO, and the rest at DEBUG.
 func (g *GRPC) logCall(ctx context.Context, method string, took time.Duration, err error, atNoCost bool) {
 	code := status.Code(err)
 	level := slog.LevelInfo

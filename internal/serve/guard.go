@@ -19,7 +19,7 @@ import (
 
 // A Guard decides which requests reach a handler, in the same way over REST and gRPC. Before the
 // body is read, it determines the caller, counts the request against the caller's rate and checks
-// the rules of access.
+// the rules of access. The context of an admitted request has the caller: see [auth.Of].
 type Guard struct {
 	rules   auth.Rules
 	callers *auth.Authenticator

@@ -96,7 +96,8 @@ func logged(log *slog.Logger, routes chi.Routes) func(http.Handler) http.Handler
 	}
 }
 
-// recoverer answers a panic with INTERNAL, or breaks the connection if the answer has begun.
+// recoverer answers a panic with INTERNAL. If the answer has begun, it breaks the connection,
+// because half an answer must not look like a whole one.
 func recoverer(log *slog.Logger) func(http.Handler) http.Handler {
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

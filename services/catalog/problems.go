@@ -8,8 +8,10 @@ import (
 	"example.com/lockstep/pkg/eventing/consistency"
 )
 
-// awayRetryAfter and busyRetryAfter are how long a client is asked to wait before it tries again: for an
-// owner that cannot be asked, and for too many readers or searches, some of which end sooner.
+// awayRetryAfter and busyRetryAfter are how long a client is asked to wait before it tries again.
+// awayRetryAfter is for an owner that cannot be asked. A restarted owner is back after two failed calls: one
+// ends with consistency.FetchTimeout, one is refused. busyRetryAfter is for too many readers or searches,
+// some of which end sooner.
 const awayRetryAfter, busyRetryAfter = 2 * time.Second, time.Second
 
 // notTakenRetryAfter is for a database that refuses the owner's row (consistency.ErrNotTaken). It is long,

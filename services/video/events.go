@@ -20,8 +20,8 @@ func createdEvent(ctx context.Context, v Video) (eventing.Event, error) {
 	})
 }
 
-// updatedEvent returns an event with only the changed fields. Fields that are set to nothing are
-// named as cleared.
+// updatedEvent returns an event with only the changed fields. A consumer that applies these fields
+// to the version before v gets v. Fields that are set to nothing are named as cleared.
 func updatedEvent(ctx context.Context, v Video, before aggregate.Revision, changed []string) (eventing.Event, error) {
 	p := &eventsv1.VideoUpdated{VideoId: v.ID.String(), Version: v.Version, OccurredAt: timestamppb.New(v.UpdatedAt)}
 	for _, name := range changed {

@@ -113,7 +113,7 @@ func (s *Service) Update(
 
 // Delete turns a video into a tombstone, which has only ids, version and times. It makes the same
 // round trips as Update and allows the same callers. The reason, which may be empty, is sent in the
-// event.
+// event. found is as for Create.
 func (s *Service) Delete(
 	ctx context.Context, id uuid.UUID, reason string, o aggregate.WriteOptions, found problem.Violations,
 ) (aggregate.Result[Video], error) {

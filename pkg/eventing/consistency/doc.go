@@ -4,7 +4,7 @@
 // with its request, and the service with the projection returns nothing older than that version.
 // The token is like the zookie of Zanzibar (Pang et al., 2019), and the guarantee is like "at least
 // as fresh" in the systems built after Zanzibar. But a token has versions instead of the time of a
-// global clock.
+// global clock. Merge makes one token of many, so a session carries a single text.
 //
 // # A read
 //
@@ -23,6 +23,10 @@
 //
 // A waiting reader does not query the database. A commit of its own process ends the wait without a
 // query, if the position is known. Otherwise one goroutine per process (Run) queries for all
-// waiting readers: for some readers when their wait begins, after a commit of its process with an
-// unknown position, when another process announces a commit over NOTIFY, and at an interval.
+// waiting readers. It queries for some readers when their wait begins, after a commit of its process with
+// an unknown position, when another process announces a commit over NOTIFY, and at an interval. Where LISTEN does not work, it finds
+// the commits of other processes only at the interval.
+//
+// Request.Wait and the reader's context bound each wait. NewWaiters bounds the number of waiting
+// readers and the memory that they hold.
 package consistency

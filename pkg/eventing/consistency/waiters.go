@@ -12,7 +12,7 @@ import (
 )
 
 // ErrTooManyWaiters means that the limit of waiting readers, or of the memory that they hold, is
-// reached.
+// reached. The caller should tell its reader at once that the service is busy.
 var ErrTooManyWaiters = fmt.Errorf("%w: too many readers are waiting", ErrBusy)
 
 // Projection is the tables of a service that readers wait for, with one or several types of
@@ -24,7 +24,8 @@ type Projection interface {
 	Positions(ctx context.Context, aggregates []Position) ([]Position, error)
 }
 
-// Waiters are the readers in this process that wait for a projection to catch up.
+// Waiters are the readers in this process that wait for a projection to catch up. All
+// methods but Run are safe at any time and never block longer than they say.
 type Waiters struct {
 	max        int
 	projection Projection

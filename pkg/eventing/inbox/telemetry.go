@@ -83,7 +83,7 @@ func (m *metrics) pullFailing(tries int) { m.notPulled.Store(int64(tries)) }
 
 // FailuresInARow returns the highest count of failures in a row: batches that met an outage of the
 // database, or pulls that brought nothing. With Options.Streams it is at least 1 while no stream has worked
-// for 20 seconds.
+// for 20 seconds. While the count is above 0, the consumer applies no event, or receives no new event.
 func (c *Consumer) FailuresInARow() int64 {
 	return max(c.metrics.inARow.Load(), c.metrics.pullFailures())
 }

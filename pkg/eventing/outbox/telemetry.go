@@ -97,8 +97,8 @@ func failure(kind string, code codes.Code) metric.MeasurementOption {
 	return metric.WithAttributes(attribute.String("kind", kind), attribute.String("code", code.String()))
 }
 
-// FailuresInARow returns the highest count of failures in a row, among the topics and the database. It is the gauge
-// outbox_failures_in_a_row.
+// FailuresInARow returns the highest count of failures in a row, among the topics and the database. While it is
+// above 0, new events may have to wait. It is the gauge outbox_failures_in_a_row.
 func (r *Relay) FailuresInARow() int64 {
 	tries := r.failures.Load()
 	for _, p := range r.pauses {

@@ -31,7 +31,8 @@ var completeRetry = backoff.Policy{Base: time.Second, Cap: time.Minute}
 // call to the owner for one page of rows at a time, with a pause between two pages. A row that cannot
 // be read or written, or that another transaction has locked for two seconds, is skipped, with a line
 // in the log, and does not hold up other rows. Several instances do the same work, but a row that is
-// up to date is not written again. Complete calls heartbeat at least every two minutes.
+// up to date is not written again. While the owner or the database is unavailable, Complete waits, with
+// backoff. Complete calls heartbeat at least every two minutes.
 func (p *Projection[S]) Complete(ctx context.Context, heartbeat func()) error {
 	after := "" // the id behind which the next page of rows begins
 	for failures := 0; ctx.Err() == nil; {

@@ -49,7 +49,7 @@ var (
 	// ErrBusy means that another process works on the rebuild.
 	ErrBusy = errors.New("another process rebuilds the read model")
 	// ErrMigrating means that a migration of the schema is running, or that an index is created outside of
-	// the migrations.
+	// the migrations. Begin the rebuild when that has ended.
 	ErrMigrating = errors.New("a migration of the schema runs, or creates an index: begin when it has ended")
 	// ErrPhase means that the rebuild's phase does not allow the action.
 	ErrPhase = errors.New("not in this phase of a rebuild")
@@ -100,7 +100,8 @@ func New(db *pgxpool.Pool, after string, parts ...Part) *Rebuild {
 	return r
 }
 
-// Session returns a function that prepares a session for a rebuild in schema. Timeouts of the role or of the
+// Session returns a function that prepares a session for a rebuild in schema. The schema alone is on the
+// search_path, and no transaction waits for a lock longer than lockTime. Timeouts of the role or of the
 // database are turned off, because each statement has a limit of its own, and the session that holds the lock
 // of the rebuild is idle meanwhile. The server ends the session of a client that is gone, or that stands
 // still in a transaction (bounded.LostClient).

@@ -233,7 +233,7 @@ func (t *Tx) Append(ctx context.Context, events ...eventing.Event) error {
 	return t.handover.Append(ctx, t.tx.WithCommit(), t.batch, events...)
 }
 
-// Store calls Remember and Append.
+// Store calls Remember and Append. If there is no event, it stores only the answer.
 func (t *Tx) Store(ctx context.Context, answer any, events ...eventing.Event) error {
 	if err := t.Remember(answer); err != nil {
 		return err

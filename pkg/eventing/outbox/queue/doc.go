@@ -1,12 +1,12 @@
-// Package queue uses the outbox table as a queue. It has the statements with which relays find,
-// lease and mark the rows of the table.
+// Package queue uses the outbox table as a queue. It has the statements with which relays
+// find, lease and mark the rows of the table. Package outbox calls them.
 //
 // Files, in the order in which an event passes through them: queue.go has the types and runs the
 // statements. claim.go finds and leases events. claim.sql has the SQL of claim.go and the rule for
 // a head. settle.go marks results and renews leases. purge.go deletes published rows after the
-// retention. sql.go executes the SQL templates, snapshot.go compares snapshots, heartbeats.go
-// writes the table of relays, and backlog.go reads the figures for the metrics. Most SQL is in .sql
-// files.
+// retention. The other files are these: sql.go executes the SQL templates, snapshot.go compares
+// snapshots, heartbeats.go writes the table of relays, and backlog.go reads the figures for the
+// metrics. The SQL of claim.go, settle.go, purge.go, heartbeats.go and backlog.go is in .sql files.
 //
 // # Ownership of an aggregate
 //
@@ -35,9 +35,9 @@
 // entries stay in an index while any old transaction keeps vacuum from removing the entries. A
 // relay finds each pending event in one of these ways:
 //
-//   - The event is new. ClaimNew reads the rows of transactions that began after the relay's last
-//     snapshot, and of transactions that were open in that snapshot. However transactions overlap,
-//     it finds each new row and reads no older one.
+//   - The event is new. ClaimNew reads the rows of transactions that began after the relay's
+//     last snapshot, and of transactions that were open in that snapshot. However transactions
+//     overlap, it finds each new row and reads no older one.
 //   - The event follows an event that the relay has just published. ClaimNew looks for such
 //     events, too.
 //   - The event is to be retried, or an operator has released it, or it is behind a retry
@@ -79,46 +79,50 @@
 // The table has three full B-trees: on id, on (aggregate_type, aggregate_id, version), and on
 // (xact, the bytes of id). None of their columns is ever updated. Partial indexes have an entry
 // only for a row that is parked, that is to be retried, or that answers another event. So the
-// updates that lease a row and mark it are HOT updates: they write a new version of the row into
-// its page, where the fillfactor of 50 leaves room. In return a published row takes twice the space
-// of its data. The write-ahead log is less than half as large as with indexes of new and of pending
-// rows: docs/design.md has the measurements.
+// updates that lease a row and mark it are HOT updates. Such an update only writes a new version of
+// the row into the row's page, where the fillfactor of 50 leaves room. In return a published row
+// takes twice the space of its data. The write-ahead log, which replicas receive and archives keep,
+// is less than half as large as with indexes of new and of pending rows: docs/design.md has the
+// measurements of this table and of others.
 //
 // # Cost of a claim
 //
-// The cost of a claim depends only on the rows that it finds, and not on other rows of the table.
-// The benchmarks compare the cost in an empty table with the cost in three others: with 10,000,000
-// published rows, with 200,000 rows published during a long-running transaction, and with 1,000,000
-// rows that wait behind 1,000 parked ones. Scans, claims of retries and the reading of the backlog
-// also read dead entries or published rows, so no new event waits for them.
+// The cost of a claim depends only on the rows that it finds, and not on other rows of the
+// table. The benchmarks compare the cost in an empty table with the cost in three others: with
+// 10,000,000 published rows, with 200,000 rows published during a long-running transaction, and
+// with 1,000,000 rows that wait behind 1,000 parked ones. Scans, claims of retries and the
+// reading of the backlog also read dead entries or published rows. They have their own
+// goroutines and time limits, so no new event waits for them.
 //
-// Rejected designs:
+// Rejected designs, which were tried or were too costly to try:
 //
 //   - A partial index by time, with a cursor that moves along it. Rows that commit late are
 //     behind the cursor, and looking back reads dead entries again.
 //   - A partial index of pending rows by aggregate, with a scan along the index every few seconds.
-//     The index prevents HOT updates. During a long-running transaction each scan took 0.4 s for
-//     each million rows that were published since the transaction began, and in the end never
-//     finished in time.
+//     The index is a fourth tree and prevents HOT updates. During a long-running transaction each
+//     scan took 0.4 s for each million rows that were published since the transaction began. With 9
+//     million such rows the scan never finished in time.
 //   - A table of heads or lanes. It needs a third write in the business transaction, and has
 //     the same dead entries in its own index.
 //   - A lease on each claimed row. It writes one more version of every row.
 //   - A BRIN index on id in place of the B-tree. In pages that the purge has emptied, each
 //     insert would widen the range of its pages, which is again a write to the log.
-//   - A function in PL/pgSQL that checks whether a version is the next one. With 16 writers it took
-//     a third of an event's cost, most of it for the call itself. For the subquery of the INSERT
-//     the planner never reads the whole table, because the table's file never has fewer than 64
-//     pages.
+//   - A function in PL/pgSQL that checks whether a version is the next one. With 16 writers it
+//     took a third of an event's cost, most of it for the call itself. Now the check is a
+//     subquery of the INSERT. The planner never reads the whole table for it, because the
+//     table's file never has fewer than 64 pages.
 //   - CHECK constraints. Postgres parses each of them again for each INSERT and UPDATE. Three
 //     of them took a tenth of an event's cost.
 //   - The lowest open transaction id as a relay's low, instead of a snapshot. One transaction
 //     that has written something and stays open for hours would keep that low from advancing.
 //   - Planning each claim again with the current statistics. A claim of one event then takes 3 ms
-//     instead of 0.3 ms. Sessions keep the plans. A plan that was made for a small table must not
+//     instead of 0.3 ms. At low load these 3 ms are most of a relay's cost and a good part of an
+//     event's latency. Now sessions keep the plans. A plan that was made for a small table must not
 //     read all of a large one, so the planner may use only indexes.
-//   - Trust in statistics. If they say that the table is empty, all joins have the same estimated
-//     cost, and so have all indexes that contain a column, in any position. With an index on (xact,
-//     id), a lookup of an id read all of that index. So no two full indexes have a column in
-//     common, and rows are looked up one by one (LATERAL) or named in arrays. In addition, jit is
-//     off for the service's role, because compiling a claim took 200 ms.
+//   - Trust in statistics. If the statistics say that the table is empty, all joins have the same
+//     estimated cost. All indexes that contain a column, in any position, also have the same
+//     estimated cost. With an index on (xact, id), a lookup of an id read all of that index. So no
+//     two full indexes have a column in common, and rows are looked up one by one (LATERAL) or
+//     named in arrays. In addition, jit is off for the service's role, because compiling a claim
+//     took 200 ms.
 package queue
