@@ -70,7 +70,7 @@ func TestTakenNamesAreRefused(t *testing.T) {
 		{"engagement", "", "there is an aggregate"},
 		{"video", "", "there is an aggregate"},
 		{"search", "", "taken: services/catalog/search"},
-		{"unexpected", "", "taken"},
+		{"unexpected", "", "a reserved word"},
 		{"sonnet", "engagement", "PARENT: "},
 		{"sonnet", "nothing", "PARENT: "},
 	} {
