@@ -3,19 +3,11 @@ package lockstep_test
 import (
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
-
-	"example.com/lockstep/cmd/fork/repo"
 )
 
-// A source is a repository that could be tagged as v1.2.3.
-type source struct {
-	*testing.T
-	dir string
-}
-
+// newSource returns a repository that could be tagged as v1.2.3.
 func newSource(t *testing.T) source {
 	t.Helper()
 	for _, tool := range []string{"bash", "git", "awk", "sed"} {
@@ -38,56 +30,6 @@ func newSource(t *testing.T) source {
 	return s
 }
 
-func (s source) write(name, text string) {
-	s.Helper()
-	name = filepath.Join(s.dir, name)
-	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
-		s.Fatal(err)
-	}
-	if err := os.WriteFile(name, []byte(text), 0o755); err != nil {
-		s.Fatal(err)
-	}
-}
-
-func (s source) git(args ...string) string {
-	s.Helper()
-	out, err := s.command("git", append([]string{"-c", "user.name=t", "-c", "user.email=t@example.org"}, args...)...).CombinedOutput()
-	if err != nil {
-		s.Fatalf("git %q: %v\n%s", args, err, out)
-	}
-	return string(out)
-}
-
-func (s source) commit() {
-	s.Helper()
-	s.git("add", "-A")
-	s.git("commit", "--quiet", "--allow-empty", "-m", "a commit")
-}
-
-func (s source) command(name string, args ...string) *exec.Cmd {
-	cmd := exec.CommandContext(s.Context(), name, args...)
-	cmd.Dir = s.dir
-	// Without the user's configuration, which may have hooks, and sign each commit.
-	cmd.Env = append(repo.Environment(), "GIT_CONFIG_GLOBAL="+os.DevNull, "GIT_CONFIG_NOSYSTEM=1",
-		"GIT_COMMITTER_NAME=t", "GIT_COMMITTER_EMAIL=t@example.org")
-	return cmd
-}
-
-// TestTestsTouchNoOtherRepository: git names the repository of a hook, or of a linked worktree, in the environment. And a
-// user may have hooks for all repositories.
-func TestTestsTouchNoOtherRepository(t *testing.T) {
-	other := newSource(t)
-	other.write("hooks/pre-commit", "#!/bin/sh\nexit 1\n")
-	other.git("config", "--file=config", "core.hooksPath", filepath.Join(other.dir, "hooks"))
-	before := other.git("rev-parse", "HEAD")
-	t.Setenv("GIT_CONFIG_GLOBAL", filepath.Join(other.dir, "config"))
-	t.Setenv("GIT_DIR", filepath.Join(other.dir, ".git"))
-	newSource(t).git("tag", "mine")
-	if after := other.git("rev-parse", "HEAD"); after != before || other.git("tag") != "" {
-		t.Errorf("another repository had the commit %s, and has %s and the tags %q", before, after, other.git("tag"))
-	}
-}
-
 func TestTag(t *testing.T) {
 	t.Parallel()
 	s := newSource(t)
@@ -100,6 +42,17 @@ func TestTag(t *testing.T) {
 		if notes := s.git("tag", "-l", "--format=%(contents)", tag); !strings.Contains(notes, "### Added\n\n- A thing.") || strings.Contains(notes, "Older") {
 			t.Errorf("notes of %s:\n%s", tag, notes)
 		}
+	}
+}
+
+// TestTagTakesItsOwnRepository: with a CDPATH, cd looks for a folder there first.
+func TestTagTakesItsOwnRepository(t *testing.T) {
+	t.Parallel()
+	s, other := newSource(t), newSource(t)
+	tag := s.command("bash", ".ci/tag", "v1.2.3")
+	tag.Env = append(tag.Env, "CDPATH="+other.dir)
+	if out, err := tag.CombinedOutput(); err != nil || other.git("tag") != "" {
+		t.Errorf("%v\n%s another repository has the tags %q", err, out, other.git("tag"))
 	}
 }
 
