@@ -5,8 +5,8 @@ import (
 
 	"example.com/lockstep/internal/command"
 	"example.com/lockstep/internal/local/variables"
-	"example.com/lockstep/services/catalog"
-	"example.com/lockstep/services/video"
+	reader "example.com/lockstep/services/catalog"
+	owner "example.com/lockstep/services/video"
 )
 
 // TestTestsHaveNoVariableOfAService: with one of them from a shell, the services of a test would connect to servers of
@@ -19,6 +19,6 @@ func TestTestsHaveNoVariableOfAService(t *testing.T) {
 		}
 		return ""
 	})
-	new(video.Config).ReadEnvironment(r)
-	new(catalog.Config).ReadEnvironment(r)
+	new(owner.Config).ReadEnvironment(r)
+	new(reader.Config).ReadEnvironment(r)
 }
