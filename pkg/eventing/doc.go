@@ -44,7 +44,7 @@
 //
 // # Reading
 //
-// The list has the files of the core that decide, some 6,600 lines with their comments, in the order
+// The list has the files of the core that decide, some 6,700 lines with their comments, in the order
 // in which an event passes through them. Where it names a section of a doc.go, read
 // the doc.go up to that section:
 //

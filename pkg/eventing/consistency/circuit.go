@@ -17,15 +17,18 @@ const (
 	queueFactor = 16
 )
 
-// pauses sets the time until the next probe, which is never less than half of Base.
+// pauses sets the time until the next probe, after the circuit has opened or a probe has failed.
+// That time is never less than half of Base.
 var pauses = backoff.Policy{Base: 500 * time.Millisecond, Cap: 4 * time.Second}
 
-// errOpen is the error of do if it made no call.
+// errOpen is the error of do if it made no call, because the circuit is open, or too many calls are
+// under way and waiting.
 var errOpen = errors.New("circuit is open")
 
-// circuit is a circuit breaker. It bounds how many calls are under way and how many wait for their
-// turn. After openAfter failures in a row it lets no call through for a while, and then one call at
-// a time as a probe, until a probe succeeds.
+// circuit is a circuit breaker. It keeps a slow or unavailable owner from taking its callers down
+// with it. It bounds how many calls are under way and how many wait for their turn. After openAfter
+// failures in a row it lets no call through for a while. Then it lets one call at a time through as
+// a probe, until a probe succeeds.
 type circuit struct {
 	timeout      time.Duration
 	slots, queue chan struct{}
@@ -104,8 +107,8 @@ func (c *circuit) admit() (probe int, err error) {
 	return c.probing, nil
 }
 
-// fail counts a failed call. If that opens the circuit, or is the probe, fail sets the time of the next
-// probe. Late failures of calls that began before the opening do not.
+// fail counts a failed call. If the failure opens the circuit, or is that of the probe, fail sets the time
+// of the next probe. It ignores late failures of calls that began before the circuit opened.
 func (c *circuit) fail(probe int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -123,9 +126,9 @@ func (c *circuit) abstain(probe int) {
 	c.endProbe(probe)
 }
 
-// endProbe ends the probe that is under way if that has the number probe, and reports whether it has. If a
-// call from before the opening succeeds during a probe, the circuit closes, and the probe becomes a call
-// like others. The caller has locked c.mu.
+// endProbe ends the probe that is under way if that is the call with the number probe, and reports whether
+// it was. If a call from before the opening succeeds during a probe, the circuit closes, and the probe
+// becomes a call like others, even if the circuit opens again. The caller has locked c.mu.
 func (c *circuit) endProbe(probe int) bool {
 	if probe == 0 || c.probing != probe {
 		return false

@@ -9,13 +9,13 @@ const (
 	waiterBytes, positionBytes = 512, 1024
 )
 
-// add adds a reader, which misses no commit from now on, and has no place yet (takePlace). The
-// caller calls remove once.
+// add adds a reader, which misses no commit from now on. The reader has no place yet; see
+// takePlace. The caller calls remove once.
 func (w *Waiters) add(wanted []Position) (*waiter, error) { return w.addWithin(maxBytes, wanted) }
 
 // addEarly is add for a reader that may not have to wait. Such readers get at most half of the
-// memory. When the database is slow, many of them are still in their own read, and would leave
-// nothing to the readers that wait.
+// memory, so that they leave the rest to the readers that wait. When the database is slow, many
+// readers are still in their own read, and would take all of the memory.
 func (w *Waiters) addEarly(wanted []Position) (*waiter, error) {
 	return w.addWithin(maxBytes/2, wanted)
 }
@@ -43,8 +43,8 @@ func (w *Waiters) addWithin(bytes int, wanted []Position) (*waiter, error) {
 	return r, nil
 }
 
-// takePlace gives r one of the places of waiting readers, unless its positions are reached already. In
-// any case it sets r.refused if no place was free: waitOut needs it.
+// takePlace gives r one of the places of waiting readers. If the positions that r wants are reached
+// already, r needs no place. In any case takePlace sets r.refused if no place was free: waitOut needs it.
 func (w *Waiters) takePlace(r *waiter) (reached bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -56,6 +56,7 @@ func (w *Waiters) takePlace(r *waiter) (reached bool) {
 	return r.missing == 0
 }
 
+// remove ends r's wait.
 func (w *Waiters) remove(r *waiter) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -74,6 +75,7 @@ func (w *Waiters) free(r *waiter) {
 	r.counted, r.bytes = false, 0
 }
 
+// cost is the memory of r in bytes, approximately.
 func (r *waiter) cost() int {
 	sum := waiterBytes
 	for _, p := range r.wanted {

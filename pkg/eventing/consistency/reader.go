@@ -15,8 +15,8 @@ const (
 	// FetchTimeout bounds a reader's call to the owner. It is short, because the reader has already
 	// waited for the projection, and a draining server gives a reader 3.5 s.
 	FetchTimeout = 3 * time.Second
-	// readTime is how much of the wait must be left for a read of the projection after it. Almost all
-	// reads are shorter.
+	// readTime is a duration. A reader reads the projection after its wait only if at least readTime is
+	// left of the time for the wait. Almost all reads are shorter.
 	readTime = 10 * time.Millisecond
 	// fetchesAtOnce bounds the concurrent calls to the owner on behalf of readers.
 	fetchesAtOnce = 64
@@ -27,7 +27,8 @@ var (
 	// valid answer.
 	ErrOwnerUnavailable = errors.New("owner cannot be asked")
 	// ErrNotTaken means that the projection's database has refused the owner's state. It is wrapped by the
-	// error of a read that has to write that state to the projection first, as a list has.
+	// error of a read that has to write the owner's state to the projection first, because its answer has
+	// more than that state, as a list has.
 	ErrNotTaken = errors.New("the projection cannot take the owner's state")
 	// ErrAhead is the error of a requirement for a version that the owner does not have.
 	ErrAhead = errors.New("the consistency token is ahead of the owner")
@@ -56,7 +57,8 @@ type Query interface {
 	FetchFromOwner(ctx context.Context) error
 }
 
-// Reader serves reads of projections, which have one service as their owner.
+// Reader serves reads of projections. All of these projections have the same service as their
+// owner.
 type Reader struct {
 	waiters *Waiters
 	circuit *circuit
@@ -89,13 +91,14 @@ func (r *Reader) Read(ctx context.Context, required Requirement, q Query) (outco
 	return outcome, err
 }
 
-// isDemand reports whether the outcome counts for the objective of fresh reads.
+// isDemand reports whether the reader asks for fresh data. If so, the outcome counts for the
+// objective of fresh reads. A reader with [MinimizeLatency] takes old data in any case.
 func (r Requirement) isDemand() bool {
 	return (len(r.positions) > 0 || r.FullyConsistent()) && r.mode != MinimizeLatency
 }
 
-// staleInstead returns the outcome of a read that failed with the error cause, for a reader that
-// prefers stale data to an error.
+// staleInstead returns the outcome of a read that failed with the error cause. The reader prefers
+// stale data to an error.
 func staleInstead(ctx context.Context, required Requirement, q Query, cause error) (Outcome, error) {
 	switch {
 	case errors.Is(cause, ErrBusy):
@@ -121,8 +124,8 @@ func isPassing(cause error) bool {
 		func(passing error) bool { return errors.Is(cause, passing) })
 }
 
-// read is Read without the fallback to stale data, and with the result of the last read of the
-// projection.
+// read is Read without the fallback to stale data. It also returns the result of the last read of
+// the projection.
 func (r *Reader) read(ctx context.Context, required Requirement, q Query) (Outcome, Freshness, error) {
 	if required.FullyConsistent() {
 		return r.readOwner(ctx, required, q)
@@ -163,8 +166,8 @@ func (r *Reader) readProjection(ctx context.Context, required Requirement, q Que
 	return Authority, found, nil
 }
 
-// addEarly adds a waiter before the read, or returns nil if there is no room for one, or nothing to
-// wait for.
+// addEarly adds a waiter before the read. It returns nil if there is no room for the waiter, or if
+// required leaves nothing to wait for.
 func (r *Reader) addEarly(required Requirement) *waiter {
 	if required.wait <= 0 || required.mode == MinimizeLatency || len(required.positions) == 0 {
 		return nil
@@ -176,8 +179,8 @@ func (r *Reader) addEarly(required Requirement) *waiter {
 	return early
 }
 
-// readOwner is read for a fully-consistent requirement, which the projection never meets. So it
-// reads the projection only if the reader allows stale data.
+// readOwner does what read does, for a fully-consistent requirement. The projection never meets
+// such a requirement. So readOwner reads the projection only if the reader allows stale data.
 func (r *Reader) readOwner(ctx context.Context, required Requirement, q Query) (Outcome, Freshness, error) {
 	found := Absent
 	if required.staleIfError {
@@ -190,7 +193,8 @@ func (r *Reader) readOwner(ctx context.Context, required Requirement, q Query) (
 }
 
 // waitAndRead waits until the projection meets required, and reads it again. It returns the result
-// of the second read, or found if there was none. early is the result of addEarly.
+// of the second read, or found if there was none. early is the waiter that was added before the
+// first read, or nil if there was no room for a waiter.
 func (r *Reader) waitAndRead(ctx context.Context, required Requirement, q Query, early *waiter, found Freshness) (Freshness, error) {
 	if required.wait <= 0 || len(required.positions) == 0 {
 		return found, nil
@@ -203,8 +207,8 @@ func (r *Reader) waitAndRead(ctx context.Context, required Requirement, q Query,
 		}
 		defer r.waiters.remove(waiter)
 	}
-	// A position that was reached before the waiter was added may never move again, so only a read ends the
-	// wait for it.
+	// A position that was reached before the waiter was added may never move again. Only a read ends the wait
+	// for it.
 	if early == nil || len(required.positions) > 1 {
 		r.waiters.readFor(waiter)
 	}
@@ -225,8 +229,8 @@ func (r *Reader) waitAndRead(ctx context.Context, required Requirement, q Query,
 	return found, r.waiters.waitOut(waiting, waiter)
 }
 
-// budget returns how long r may wait within ctx's deadline, of which half is left for the call to
-// the owner.
+// budget returns how long r may wait within ctx's deadline. A wait takes at most half of the time
+// until the deadline. The other half is left for the call to the owner.
 func (r Requirement) budget(ctx context.Context) time.Duration {
 	if deadline, ok := ctx.Deadline(); ok {
 		return min(r.wait, time.Until(deadline)/2)
@@ -234,9 +238,10 @@ func (r Requirement) budget(ctx context.Context) time.Duration {
 	return r.wait
 }
 
-// fetch calls q.FetchFromOwner behind the circuit breaker, so that a slow owner does not delay
-// reads that need no such call. The last tenth of the time until ctx's deadline is left to tell the
-// reader that no answer came.
+// fetch calls q.FetchFromOwner behind a circuit breaker. The circuit breaker bounds the calls to
+// the owner, so that a slow owner does not delay reads that need no such call. The call ends after
+// nine tenths of the time until ctx's deadline. The last tenth is left to tell the reader that no
+// answer came.
 func (r *Reader) fetch(ctx context.Context, q Query, found Freshness) (Outcome, Freshness, error) {
 	fetching := ctx
 	if deadline, ok := ctx.Deadline(); ok {
@@ -246,7 +251,8 @@ func (r *Reader) fetch(ctx context.Context, q Query, found Freshness) (Outcome, 
 		defer stop()
 	}
 	err := r.circuit.do(fetching, q.FetchFromOwner, isUnavailable)
-	// The call may also write to the projection, so if it is late, that need not be the owner's fault.
+	// late says that the call ran out of time before ctx ended. That need not be the owner's fault,
+	// because the call may also write to the projection.
 	late := errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil
 	m := r.waiters.metrics
 	m.questions.Add(ctx, 1, m.result.Of(answerOf(err, isUnavailable(err) || late)))

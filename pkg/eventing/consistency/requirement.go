@@ -6,8 +6,8 @@ import (
 )
 
 const (
-	// DefaultWait is the Request.Wait for a client that names none: far above an event's usual delay, and
-	// short for a person.
+	// DefaultWait is the Request.Wait for a client that names none. It is far above an event's usual delay,
+	// and short for a person.
 	DefaultWait = 2 * time.Second
 	// MaxWait is the upper limit of Request.Wait. It bounds how long a forged token holds a connection.
 	MaxWait = 10 * time.Second
@@ -95,8 +95,8 @@ func (r Requirement) With(aggregateType string, valid func(id string) bool) (Req
 // FullyConsistent reports whether the owner's own state is required.
 func (r Requirement) FullyConsistent() bool { return r.mode == FullyConsistent }
 
-// RejectFullyConsistent returns an InvalidRequestError for a fully-consistent requirement, for
-// reads that only the projection can serve.
+// RejectFullyConsistent returns an InvalidRequestError for a fully-consistent requirement. It is
+// for reads that only the projection can serve.
 func (r Requirement) RejectFullyConsistent() error {
 	if r.FullyConsistent() {
 		return &InvalidRequestError{r.modeField, "fully-consistent is for single reads; a list is at least as fresh as its token"}
@@ -136,7 +136,7 @@ func (r Requirement) Filter(keep func(id string) bool) Requirement {
 	return r
 }
 
-// And returns r with further positions, of other aggregates.
+// And returns r with further positions. They are of other aggregates.
 func (r Requirement) And(more ...Position) Requirement {
 	r.positions = slices.Concat(r.positions, more)
 	return r

@@ -29,8 +29,8 @@ func PositionOf(e eventing.Event) Position {
 	return Position{AggregateType: e.AggregateType, AggregateID: e.AggregateID, Epoch: e.Epoch, Version: e.Version}
 }
 
-// Unknown returns a Position of p's aggregate that the caller does not know: without an epoch and a
-// version.
+// Unknown returns a Position of p's aggregate without an epoch and a version. It stands for a
+// position that the caller does not know.
 func (p Position) Unknown() Position {
 	return Position{AggregateType: p.AggregateType, AggregateID: p.AggregateID}
 }
@@ -39,8 +39,8 @@ func (p Position) Unknown() Position {
 func (p Position) Key() string { return eventing.Key(p.AggregateType, p.AggregateID) }
 
 // Reached reports whether a projection at (epoch, version) is as fresh as p. A projection at a
-// later epoch is as fresh, whatever its version, because the writes that a restore of the owner
-// lost will not come back.
+// later epoch is as fresh, whatever its version. A later epoch means that the owner was restored,
+// and the writes that the restore lost will not come back.
 func (p Position) Reached(epoch, version int64) bool {
 	return epoch > p.Epoch || epoch == p.Epoch && version >= p.Version
 }
@@ -49,11 +49,13 @@ func (p Position) compare(q Position) int {
 	return cmp.Or(cmp.Compare(p.AggregateType, q.AggregateType), cmp.Compare(p.AggregateID, q.AggregateID))
 }
 
-// Token names versions of aggregates, at most one of each. A read with the token must show each
-// aggregate at that version or a later one. The zero Token demands nothing, and its text is empty.
+// Token names versions of aggregates, at most one version of each aggregate. A read with the token
+// must show each aggregate at that version or a later one. To callers a token is opaque text. The
+// zero Token demands nothing, and its text is empty.
 type Token struct {
 	// Tenant owns the aggregates. Empty means eventing.DefaultTenant. The token's text leaves the
-	// default tenant out, and Parse then leaves Tenant empty.
+	// default tenant out, so that tokens of a system without tenants are shorter, and Parse then
+	// leaves Tenant empty.
 	Tenant string
 	// Positions are in order of type and id, as Merge leaves them.
 	Positions []Position
@@ -74,11 +76,12 @@ const (
 	MaxPositions = 32
 )
 
-// format is the first byte of every token, which tells formats apart.
+// format is the first byte of every token, so that a later format can be told
+// from this one.
 const format = 2
 
 // Merge returns one token that demands as much as all of tokens together. If the result is beyond
-// the limits, the error is ErrTooLarge, and the caller must leave positions out.
+// the limits, the error is ErrTooLarge. The caller must then decide which positions to leave out.
 func Merge(tokens ...Token) (Token, error) {
 	var merged Token
 	for _, t := range tokens {
@@ -91,7 +94,8 @@ func Merge(tokens ...Token) (Token, error) {
 		merged.Tenant = t.Tenant
 		merged.Positions = append(merged.Positions, t.Positions...)
 	}
-	// The furthest position of each aggregate comes first, and the others are dropped.
+	// The furthest position of each aggregate comes first. The other positions of the aggregate are
+	// dropped.
 	slices.SortFunc(merged.Positions, func(p, q Position) int {
 		return cmp.Or(p.compare(q), cmp.Compare(q.Epoch, p.Epoch), cmp.Compare(q.Version, p.Version))
 	})
@@ -103,7 +107,8 @@ func Merge(tokens ...Token) (Token, error) {
 }
 
 // String returns the token as callers carry it, in URL-safe base64 without padding. In the first
-// epoch the token of a video has 42 characters, and each further video adds some 27.
+// epoch the token of a video has 42 characters, and each further video adds some 27. An epoch that a
+// restore began takes some 5 more for each video.
 func (t Token) String() string {
 	if len(t.Positions) == 0 {
 		return ""
@@ -114,7 +119,8 @@ func (t Token) String() string {
 	}
 	b := appendText([]byte{format}, tenant)
 	for i, p := range t.Positions {
-		// An empty type means the type of the previous position.
+		// A type is written only at the first of its positions. An empty type means the type of the
+		// previous position.
 		if i > 0 && p.AggregateType == t.Positions[i-1].AggregateType {
 			b = appendText(b, "")
 		} else {
@@ -148,8 +154,8 @@ func appendID(b []byte, s string) []byte {
 	return appendText(b, s)
 }
 
-// Parse reads a token. The checksum catches truncation and typing errors. It is no signature, but a
-// forged token gets no more than a bounded wait.
+// Parse reads a token. The checksum catches truncation and typing errors. The checksum is no
+// signature, so a caller can forge a token. A forged token gets no more than a bounded wait.
 func Parse(s string) (Token, error) {
 	if len(s) > MaxLength {
 		return Token{}, fmt.Errorf("%w: %d bytes, at most %d", ErrMalformed, len(s), MaxLength)
@@ -170,8 +176,9 @@ func Parse(s string) (Token, error) {
 	for len(r.b) > 0 && len(t.Positions) < MaxPositions {
 		t.Positions = append(t.Positions, r.position(t.Positions))
 	}
-	// A text that String does not write would be a second text for the same token. A text with
-	// positions beyond the limit fails here, too.
+	// A text in another order or in another notation than String writes would be a second text for
+	// the same token. A text with positions beyond the limit fails here too, because t lacks these
+	// positions.
 	if r.failed || len(t.Positions) == 0 || t.String() != s {
 		return Token{}, fmt.Errorf("%w: bad content", ErrMalformed)
 	}
@@ -234,8 +241,8 @@ func (r *reader) id() string {
 
 func (r *reader) utf8(n int64) string {
 	s := string(r.bytes(n))
-	// A text that Postgres refuses would make the query for positions fail for all readers. No event
-	// has one.
+	// No event has a text that Postgres refuses. Such a text must not get into the query for
+	// positions, because the query would fail for all readers.
 	r.failed = r.failed || eventing.Storable(s) != s
 	return s
 }

@@ -19,6 +19,7 @@ func startWait(ctx context.Context, wanted []Position) trace.Span {
 	return span
 }
 
+// endWait ends the span of a wait, with links to the commits that ended it.
 func endWait(span trace.Span, reached bool, commits []trace.Link) {
 	for _, commit := range commits {
 		span.AddLink(commit)

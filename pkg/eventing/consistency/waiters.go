@@ -18,9 +18,9 @@ var ErrTooManyWaiters = fmt.Errorf("%w: too many readers are waiting", ErrBusy)
 // Projection is the tables of a service that readers wait for, with one or several types of
 // aggregates.
 type Projection interface {
-	// Positions returns the positions of the given aggregates, except those that the projection does
-	// not have. Only the type and id of the arguments matter. They come from readers' tokens, so
-	// Positions must skip an id that cannot exist: an error fails the read for all readers.
+	// Positions returns the positions of the given aggregates, except those that the projection
+	// does not have. Only the type and id of the arguments matter. They come from readers' tokens.
+	// Positions must skip an id that cannot exist, because an error fails the read for all readers.
 	Positions(ctx context.Context, aggregates []Position) ([]Position, error)
 }
 
@@ -57,7 +57,8 @@ type waiter struct {
 	bytes   int  // the memory that the reader holds
 	counted bool // the reader has taken one of the places
 	refused bool // there was no place for the reader
-	// commits are the known spans of the commits that the reader waited for.
+	// commits are the spans of the commits that the reader waited for, as far as the spans are
+	// known.
 	commits []trace.Link
 	done    chan struct{} // closed when no position is missing
 }
@@ -94,8 +95,9 @@ func (w *Waiters) await(ctx context.Context, r *waiter) (bool, error) {
 }
 
 // waitOut is for a reader that must not learn that its positions are reached, after await has returned that
-// they are. It does the same as await for positions that are never reached. r has a place again, even if
-// none is free, because a refusal would tell.
+// they are. It does the same as await for positions that are never reached. If there was no place for r,
+// waitOut fails. Otherwise it waits until ctx ends or Drain is called. r then has a place again, even if
+// none is free, because a refusal would tell that the positions were reached.
 func (w *Waiters) waitOut(ctx context.Context, r *waiter) error {
 	if r.refused {
 		return ErrTooManyWaiters
@@ -128,9 +130,9 @@ func (w *Waiters) sleep(ctx context.Context, r *waiter, reached <-chan struct{})
 }
 
 // Notify says that the projection has moved aggregates to these positions, or beyond. Version 0
-// stands for a position that the caller does not know, and that Run then reads. Call Notify after
-// the commit that moved the aggregates. The waits that Notify ends are linked to the span of ctx.
-// Notify never blocks.
+// stands for a position that the caller does not know. Run then reads the position from the
+// projection. Call Notify after the commit that moved the aggregates. The waits that Notify ends
+// are linked to the span of ctx. Notify never blocks.
 func (w *Waiters) Notify(ctx context.Context, moved ...Position) {
 	commit, keys := trace.SpanContextFromContext(ctx), make([]string, len(moved))
 	w.mu.Lock()
@@ -180,6 +182,7 @@ func (w *Waiters) readFor(r *waiter) {
 	w.wakeSoon()
 }
 
+// reached ends the waits for the positions in found.
 func (w *Waiters) reached(found []Position) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -199,7 +202,7 @@ func (w *Waiters) reach(key string, at Position) {
 		if !wanted.Reached(at.Epoch, at.Version) {
 			continue
 		}
-		// Not to be waited for again, because projections do not go back.
+		// The reader need not wait for this position again, because projections do not go back.
 		w.forget(r, key)
 		if s.moved.IsSampled() {
 			r.commits = append(r.commits, trace.Link{SpanContext: s.moved})

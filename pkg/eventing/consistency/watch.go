@@ -17,11 +17,13 @@ const (
 	// readTimeout bounds one read of the positions of up to maxRead aggregates.
 	readTimeout = 5 * time.Second
 	maxRead     = 10_000
-	// idlePoll is the interval of the reads of all awaited aggregates while LISTEN works, for commits
-	// whose notification was lost. Without LISTEN it is fallbackPoll, or longer if reads take long.
+	// idlePoll is the interval of the reads of all awaited aggregates while LISTEN works. These
+	// reads are only needed for commits whose notification was lost. Without LISTEN the interval is
+	// fallbackPoll, or longer if reads take long.
 	idlePoll, fallbackPoll = 2 * time.Second, 50 * time.Millisecond
-	// Without LISTEN the interval is pollShare times as long as a read takes, but at least fallbackPoll
-	// and at most idlePoll. So even for very many readers the reads take about a tenth of the time.
+	// pollShare is a ratio. Without LISTEN the interval is pollShare times as long as a read takes, but at
+	// least fallbackPoll and at most idlePoll. So even for very many readers the reads take about a tenth
+	// of the time.
 	pollShare = 10
 )
 
@@ -68,12 +70,14 @@ func (w *Waiters) watch(ctx context.Context, log *slog.Logger, connected func() 
 			w.markDirty(everything)
 			continue
 		}
-		// A short read of few aggregates must not shorten the pause before that of all.
+		// A short read of few aggregates must not shorten the pause before the next read of all
+		// aggregates.
 		took, failures = max(took/2, time.Since(began)), 0
 	}
 }
 
-// readPositions reads the dirty aggregates in parts, each of which ends in time.
+// readPositions reads the dirty aggregates in parts, so that no number of waiters makes a
+// read too large to end in time.
 func (w *Waiters) readPositions(ctx context.Context, dirty []Position) error {
 	for part := range slices.Chunk(dirty, maxRead) {
 		if err := w.readPart(ctx, part); err != nil {
@@ -93,6 +97,7 @@ func (w *Waiters) readPart(ctx context.Context, part []Position) error {
 	return err
 }
 
+// pace is the time from one read of all aggregates to the next.
 func pace(connected bool, took time.Duration) time.Duration {
 	if connected {
 		return idlePoll
@@ -100,6 +105,7 @@ func pace(connected bool, took time.Duration) time.Duration {
 	return min(max(fallbackPoll, pollShare*took), idlePoll)
 }
 
+// takeDirty returns the aggregates to read, and forgets them.
 func (w *Waiters) takeDirty() []Position {
 	w.mu.Lock()
 	defer w.mu.Unlock()

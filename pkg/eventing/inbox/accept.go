@@ -23,10 +23,12 @@ type accepted struct {
 
 // accept writes the inbox rows of batch and returns the events that were not done yet. It locks all of the
 // rows, in the order of their ids. So a second consumer with one of these events waits here, and then finds
-// the event done. A row that is dead or discarded keeps its status until settle: see writeUnfinished. If a
-// row with an event's id is of another event, accept fails, whatever the row's status. The statements in
-// first, which begin the transaction, are in the same round trip. The caller must end tx, even if accept
-// returns an error.
+// the event done. A row that is dead or discarded keeps its status until settle. Another instance may have
+// published the dead letter and acknowledged the message. If accept made such a row held, the event then
+// waited for its owner, and this process ended, no message would come again, and the row would stay held
+// for ever. If a row with an event's id is of another event, accept fails, whatever the row's status,
+// because the producer has used the id twice. The statement goes to the server together with the statements
+// in first, which begin the transaction. The caller must end tx, even if accept returns an error.
 func (s store) accept(ctx context.Context, first *pgx.Batch, batch []*delivery) (tx pgx.Tx, a accepted, err error) {
 	first.Queue(`
 		INSERT INTO inbox AS i (`+rowColumns+`, status, processed_at)
@@ -53,9 +55,9 @@ func (s store) accept(ctx context.Context, first *pgx.Batch, batch []*delivery) 
 	return tx, a, nil
 }
 
-// seeAgain writes in the inbox rows of the events that are not in notDone that they were delivered again.
-// refused has those with a row that is dead or discarded. The rest are done. seeAgain fails if the inbox
-// row with an event's id is of another event.
+// seeAgain handles the events of batch that are not in notDone. It writes in the inbox row of each that the
+// event was delivered again. Of these events, refused has those with a row that is dead or discarded, and
+// the rest are done. seeAgain fails if the inbox row with an event's id is of another event.
 func (s store) seeAgain(
 	ctx context.Context, tx pgx.Tx, notDone map[*delivery]bool, batch []*delivery,
 ) (refused map[*delivery]bool, err error) {
@@ -82,7 +84,9 @@ func (s store) seeAgain(
 
 // settle sets the rows of accepted events by their outcomes, within tx. accept has set the rows of all but the refused
 // events to done. An event that needs its owner's state becomes held, or stays refused. Any other refused event becomes
-// done. settle sets the planner's settings again, because the handler may have changed them (txn.KeepPlans).
+// done. accept has checked that the rows belong to these events. settle sets the planner's settings again, because the
+// handler may have changed them. If the handler has run txn.KeepPlans, a plan from before the inbox filled up would read
+// all events of the consumer.
 func (s store) settle(ctx context.Context, tx pgx.Tx, a accepted, outcomes map[uuid.UUID]Outcome) error {
 	var held []uuid.UUID
 	var done []*delivery

@@ -22,14 +22,14 @@ type pendingAck struct {
 	until   time.Time // when the answer is no longer waited for
 }
 
-// ackTimeout bounds the wait for the broker's answer to an ack. The time begins with the ack, so many acks
-// without an answer take no longer than one.
+// ackTimeout bounds the wait for the broker's answer to an ack. The time begins with the ack, and not when
+// watchAcks comes to it. So many acks without an answer take no longer than one.
 const ackTimeout = 10 * time.Second
 
 // afterCommit acknowledges the events of a committed transaction, and blocks the aggregates that
-// have a gap or have diverged. The aggregate of a duplicate also counts as moved if an earlier
-// transaction with it failed here: that may have been committed all the same, without notifying the
-// waiting readers.
+// have a gap or have diverged. A duplicate may have been in an earlier transaction that failed.
+// That transaction may have been committed all the same, without notifying the waiting readers. So
+// the aggregate of such a duplicate also counts as moved.
 func (c *Consumer) afterCommit(ctx context.Context, batch []*delivery, outcomes map[uuid.UUID]Outcome, tried *attempt) {
 	c.metrics.handled(ctx, batch, outcomes)
 	var moved []consistency.Position
@@ -60,8 +60,8 @@ func (c *Consumer) afterCommit(ctx context.Context, batch []*delivery, outcomes 
 	}
 }
 
-// foundDone acknowledges d, whose inbox row says that d is done. For the notification see
-// afterCommit.
+// foundDone acknowledges d, whose inbox row says that d is done. Another instance has applied d, or
+// an earlier transaction with d was committed although it failed here: see afterCommit.
 func (c *Consumer) foundDone(ctx context.Context, d *delivery) {
 	c.ack(ctx, d)
 	if d.tried {
@@ -88,7 +88,8 @@ func moveTo(moved []consistency.Position, at consistency.Position) []consistency
 }
 
 // ack tells the broker that d needs nothing more. The caller may call ack again for messages that
-// have joined d since. On an exactly-once subscription watchAcks reads the broker's answer later.
+// have joined d since the first call. If the subscription is exactly-once, watchAcks reads the
+// broker's answer later. Otherwise the broker does not answer.
 func (c *Consumer) ack(ctx context.Context, d *delivery) {
 	d.finished = true
 	for _, m := range d.takeUnanswered() {
@@ -135,9 +136,10 @@ func (c *Consumer) checkAck(ctx context.Context, ack pendingAck) {
 		"error", err, "status", int(status))
 }
 
-// giveBack nacks the messages of all deliveries that are not finished. First it takes back their recorded
-// starts, because they have not ended the process. If ctx ends meanwhile, the starts stay, and the messages
-// are nacked all the same. A message that has joined a finished delivery is acked.
+// giveBack nacks the messages of all deliveries that are not finished, so that the broker delivers them
+// again. First it takes back the recorded starts of these deliveries, because they have not ended the
+// process. If ctx ends meanwhile, the starts stay, and the messages are nacked all the same. A message that
+// has joined a finished delivery is acked.
 func (c *Consumer) giveBack(ctx context.Context, all ...*delivery) {
 	var started []*delivery
 	for _, d := range all {

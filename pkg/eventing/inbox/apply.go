@@ -6,11 +6,13 @@ import (
 )
 
 // process applies batch, with care for events that may end the process: see "Crash loops" in the
-// package doc. Events without an earlier start are applied together. An event that was started
-// before, and other events of its aggregate, are applied alone. process returns the deliveries that
-// it did not finish before ctx ended.
+// package doc. It first records the starts of the events that may be in a crash loop. Events
+// without an earlier start are applied together. An event that was started before is applied
+// alone, after another start of it was recorded. Other events of its aggregate are applied alone,
+// too. process returns the deliveries that it did not finish before ctx ended.
 //
-// Before that, process queues the events of blocked aggregates, whose deliveries are no starts.
+// Before that, process queues the events of blocked aggregates, and records no start of them. They are not
+// applied now, and so cannot end the process. A start at each delivery would count against the event.
 func (c *Consumer) process(ctx context.Context, batch []*delivery) (unfinished []*delivery) {
 	if batch = c.filterBlocked(ctx, batch); len(batch) == 0 {
 		return nil
@@ -122,8 +124,9 @@ func (c *Consumer) filterBlocked(ctx context.Context, batch []*delivery) (rest [
 	return rest
 }
 
-// bisect applies the two halves of a failed batch separately, until the event that fails is alone.
-// f is the cause of the failure.
+// bisect applies the two halves of a failed batch separately. In the end the event that fails is
+// alone, and its aggregate is blocked. The later events of the aggregate then wait. f is the cause
+// of the failure.
 func (c *Consumer) bisect(ctx context.Context, batch []*delivery, f fault) (unfinished []*delivery) {
 	for _, d := range batch {
 		d.bisections++

@@ -8,13 +8,16 @@ import (
 )
 
 const (
-	// worksTime is the age from which a stream works that has brought no message.
+	// worksTime is the age from which a stream works that has brought no message yet.
 	worksTime = 2 * time.Second
-	// awayTime is how long no stream may have worked before the broker counts as away (isAway). A stream may end
-	// at any time. The client then pauses for a second at most if the stream has brought a message. With each
-	// further stream without one, the longest pause doubles, up to 30 s. In a pause that is longer than awayTime
-	// nothing is received, either.
-	awayTime           = 20 * time.Second
+	// awayTime is a duration. If no stream has worked for longer, the broker counts as away (isAway). The
+	// broker, the client or widen may end a stream at any time. The client opens the next stream after a pause,
+	// which is a second at most if the stream before has brought a message. With each further stream that ends
+	// without a message, the longest pause doubles, up to 30 s. After a stream of 30 s or more there is no pause.
+	// In a pause that is longer than awayTime the broker counts as away, because nothing is received.
+	awayTime = 20 * time.Second
+	// lookAtStreamsEvery is how often a consumer looks whether a stream works, and sayAwayEvery is how
+	// often its log says that none does.
 	lookAtStreamsEvery = 5 * time.Second
 	sayAwayEvery       = time.Minute
 )
@@ -34,6 +37,7 @@ func (o *openStream) awaitAnswer() {
 	}
 }
 
+// isAway reports whether no stream has worked for awayTime.
 func (o *openStreams) isAway() bool {
 	away, _ := o.away()
 	return away > awayTime
@@ -52,7 +56,7 @@ func (o *openStreams) away() (time.Duration, error) {
 	return time.Since(o.since), o.err
 }
 
-// failed keeps the error of a stream, for the log.
+// failed keeps the error with which a stream has ended, for the log.
 func (o *openStreams) failed(err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

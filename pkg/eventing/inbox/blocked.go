@@ -16,9 +16,9 @@ import (
 	"example.com/lockstep/pkg/eventing/backoff"
 )
 
-// slotCount bounds the concurrent repairs, because one owner may have many aggregates to repair,
-// and the concurrent publishes of dead letters. These have slots of their own, so that an owner
-// that hangs does not delay them.
+// slotCount bounds the concurrent repairs, because one owner may have many aggregates to repair. It
+// also bounds the concurrent publishes of dead letters. Dead letters have slots of their own, so
+// that an owner that hangs does not delay them.
 const slotCount = 16
 
 // putOffRetry is the pause of an aggregate whose event was put off, because of a lock or for another reason
@@ -86,8 +86,8 @@ func (d *delivery) waitingEvent() waitingEvent {
 	return waitingEvent{d.id(), d.key(), d.event().Version}
 }
 
-// add puts d behind the deliveries of its aggregate. copied is true if one of them has d's event
-// already.
+// add puts d behind the deliveries of its aggregate. copied is true if one of these deliveries has d's
+// event already.
 func (b *blockedAggregates) add(d *delivery) (copied bool) {
 	e := d.waitingEvent()
 	_, copied = b.events[e]
@@ -106,7 +106,8 @@ func (b *blockedAggregates) unblock(key string) []*delivery {
 	return blocked
 }
 
-// all unblocks all aggregates and returns their deliveries. The context of the blocks must have ended.
+// all unblocks all aggregates and returns their deliveries. The method waits for the goroutines of the
+// blocks, so the context of the blocks must have ended.
 func (b *blockedAggregates) all() (blocked []*delivery) {
 	b.running.Wait()
 	for key := range b.byKey {
@@ -117,7 +118,8 @@ func (b *blockedAggregates) all() (blocked []*delivery) {
 
 // queue puts d behind the deliveries of its blocked aggregate. If d's event is among them already,
 // then d is a copy, because mergeDuplicates merges the two before the event is applied. A copy gives
-// its part of the budget back, except for some 1 KiB (perMessage).
+// its part of the budget back, except for some 1 KiB (perMessage). So the deliveries of an event
+// that waits for hours use the budget once, however often the broker delivers it.
 func (c *Consumer) queue(d *delivery) {
 	if c.blocked.add(d) && d.isEvent() {
 		c.budget.release(d.strip())
@@ -170,7 +172,8 @@ func (c *Consumer) eventFailed(ctx context.Context, d *delivery, cause error, cl
 	pause := c.options.RetryBackoff.Delay(max(1, attempts))
 	switch {
 	case err != nil:
-		// The database has just become unavailable, and the failure will happen again.
+		// The database has just become unavailable. The failure is not counted, and
+		// will happen again.
 		c.logFor(d).WarnContext(ctx, "attempt not counted", "error", err)
 	case done:
 		c.foundDone(ctx, d)
@@ -186,9 +189,10 @@ func (c *Consumer) eventFailed(ctx context.Context, d *delivery, cause error, cl
 }
 
 // hold writes inbox rows with the status held, for the events of batch for which it has not done so yet.
-// Their messages may be in hand for long, and the held rows keep the safe position of the checkpoints
-// before the events, whichever instance has the messages. If the rows cannot be written, only this
-// instance's offset stays before the events (see offset), until hold is called for them again.
+// These events cannot be applied now, and their messages may be in hand for long. The held rows keep the
+// safe position of the checkpoints before the events, whichever instance has the messages. If the rows
+// cannot be written, only this instance's offset stays before the events (see offset), until hold is called
+// for them again.
 //
 // done has the events that another instance has applied meanwhile. The caller acknowledges them.
 func (c *Consumer) hold(ctx context.Context, why string, batch ...*delivery) (done map[*delivery]bool) {

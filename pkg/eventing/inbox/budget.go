@@ -16,8 +16,8 @@ const perMessage = 1 << 10
 type load struct{ messages, bytes int64 }
 
 // loadOf returns the load of m. It counts the data twice, as received and as decoded. A message
-// without data and attributes is a copy (method strip of delivery), and does not count as a
-// message.
+// without data and attributes is a copy (method strip of delivery) and does not count as a message.
+// The broker delivers no such message.
 func loadOf(m *pubsub.Message) load {
 	n := perMessage + 2*len(m.Data) + len(m.OrderingKey)
 	for key, value := range m.Attributes {
@@ -35,6 +35,7 @@ func (l load) part(n, of int64) load {
 	return load{l.messages * n / of, l.bytes * n / of}
 }
 
+// covers reports whether l is at least o in both respects.
 func (l load) covers(o load) bool { return l.messages >= o.messages && l.bytes >= o.bytes }
 
 // budget bounds the messages in hand, from callback to ack, because neither the client's flow
@@ -56,12 +57,15 @@ type waiter struct {
 }
 
 // acquire waits for room for l, first come, first served, and reports whether it got the room
-// before ctx ended. A message that is larger than the budget gets room when no other is in hand.
+// before ctx ended. A message that is larger than the budget gets room when no other message is
+// in hand.
 //
-// A large message holds up smaller ones behind it, even if they would fit. Otherwise a steady load
-// of small messages would keep it and its aggregate waiting for ever. The largest message of
-// Pub/Sub takes less than a third of the default budget, so the queue stands still only if blocked
-// aggregates hold two thirds of it.
+// A large message holds up smaller messages behind it, even if they would fit. If small messages
+// overtook it, a steady load of them would take each part of the budget as it comes free, and the
+// large message and its aggregate would wait for ever. Because the order is kept, the large message
+// waits only until enough messages in hand are acknowledged. The largest message of Pub/Sub takes
+// less than a third of the default budget, so the queue stands still only if blocked aggregates
+// hold two thirds of the budget.
 func (b *budget) acquire(ctx context.Context, l load) bool {
 	b.mu.Lock()
 	if len(b.queue) == 0 && b.fits(l) {
@@ -80,7 +84,8 @@ func (b *budget) acquire(ctx context.Context, l load) bool {
 	}
 }
 
-// withdraw takes w out of the queue, or returns false if w was admitted meanwhile.
+// withdraw takes w out of the queue and returns true, or returns false if w was admitted
+// meanwhile.
 func (b *budget) withdraw(w *waiter) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -116,15 +121,18 @@ func (b *budget) fits(l load) bool {
 	return b.used.messages == 0 || b.limit.covers(b.used.plus(l))
 }
 
+// inHand returns the load that was acquired and not released yet.
 func (b *budget) inHand() load {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.used
 }
 
+// room returns the rest of the budget.
 func (b *budget) room() load { return b.limit.minus(b.inHand()) }
 
-// wait waits until the budget has room for the load enough, or returns the error of ctx.
+// wait returns nil once the budget has room for the load enough. If ctx ends first, wait returns the error
+// of ctx.
 func (b *budget) wait(ctx context.Context, enough load) error {
 	for {
 		b.mu.Lock()

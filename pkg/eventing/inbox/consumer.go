@@ -20,40 +20,44 @@ import (
 )
 
 const (
-	// maxBatch is the most messages that share a transaction, in which round trips and commit are then
-	// a small part of the cost.
+	// maxBatch is the most messages that share a transaction. From a thousand messages on, round
+	// trips and commit are a small part of the cost.
 	maxBatch = 1000
 	// maxBytes is the default of Options.Bytes, the bound of the memory of the messages in hand.
 	maxBytes = 64 << 20
 	// maxMessages is the greatest number of messages in hand. It also bounds the throughput to
 	// maxMessages per 100 ms, because the client sends acks in bundles every 100 ms.
 	maxMessages = 10_000
-	// maxExtension is how long the client keeps a lease, which is longer than most outages.
+	// maxExtension is how long the client keeps a lease. That is longer than most outages. If a
+	// lease expires, the broker delivers the message again, which does no harm.
 	maxExtension = 24 * time.Hour
-	// leaseTime is the longest duration of a lease, which the client renews. The messages of a killed process
-	// come again when their leases are over. Without leaseTime the client takes 60 seconds, and then the 99th
-	// percentile of all times to an ack. After an outage that has held up more than a hundredth of the
-	// messages, this is the length of the outage, up to ten minutes. On an exactly-once subscription leases are
-	// of at least 60 seconds in any case.
+	// leaseTime is the longest duration of a lease. The client renews a lease before its end. The messages
+	// of a killed process come again when their leases are over. Without leaseTime a message on its way to
+	// the client has a lease of 60 seconds. For a message that has reached the client, the client then
+	// takes the 99th percentile of all times to an ack since it began to pull. If an outage holds up more than
+	// a hundredth of the messages, this percentile is the length of the outage from then on, up to ten minutes.
+	// On an exactly-once subscription the client takes leases of at least 60 seconds in any case.
 	leaseTime = 30 * time.Second
 
-	// batchTimeout bounds one transaction.
+	// batchTimeout bounds one transaction. It may be longer than an ack deadline, because the
+	// client extends the deadline.
 	batchTimeout = 30 * time.Second
 	// leaveTime bounds the work of Run after its context has ended, without the calls of hooks, which hookTime bounds. A
-	// process has 10 seconds to end, and its server may take 5.5 of them. The running transaction has drainTime. The
-	// streams send the nacks in the last closeTime, before which all statements end.
+	// process has 10 seconds to end, and its server may take 5.5 of them. Within leaveTime the running transaction has
+	// drainTime. The streams have the last closeTime of leaveTime, in which they send the nacks. So all statements end
+	// before that part begins.
 	leaveTime = 3100 * time.Millisecond
 	drainTime = 1800 * time.Millisecond
 	closeTime = time.Second
 	// hookTime is how long the hooks' calls may take after everything else has ended.
 	hookTime = 500 * time.Millisecond
-	// pullWorks is how long a stream must last to count as working. One that the broker refuses ends
-	// after a round trip.
+	// pullWorks is how long a stream must last to count as working. A stream that the broker
+	// refuses ends earlier, after a round trip.
 	pullWorks = 5 * time.Second
 	// heartbeatEvery is how often an idle consumer shows that it is alive.
 	heartbeatEvery = 10 * time.Second
-	// putOffLines is how many log lines about events that were put off, or about gaps, are at WARN at once.
-	// After them one a second is, and the rest are at DEBUG.
+	// putOffLines is a number of log lines about events that were put off, or about gaps. So many lines are at
+	// WARN at once, and then one line a second. The rest are at DEBUG.
 	putOffLines = 10
 )
 
@@ -86,7 +90,8 @@ type Consumer struct {
 	blocked  *blockedAggregates
 	acks     chan pendingAck
 	// uncleanStartUntil is the time until which each event that comes may be in a crash loop, if the broker
-	// does not count deliveries. It is zero after a clean start.
+	// does not count deliveries. It is set by an unclean start (see "Crash loops" in the package doc), and
+	// is zero after a clean start.
 	uncleanStartUntil time.Time
 	stalls            stallDetector
 	slow              streak
@@ -95,7 +100,7 @@ type Consumer struct {
 	// putOffLines limits the log lines at WARN about events that were put off. gapLines and oldGapLines limit those
 	// about failed repairs: see repairFailed.
 	putOffLines, gapLines, oldGapLines *rate.Limiter
-	// filter is the subscription's filter as lookAtTopic has last read it.
+	// filter is the subscription's filter at the last call of lookAtTopic that could read it.
 	filter string
 }
 
@@ -128,7 +133,7 @@ func NewConsumer(
 		options:   opts,
 		calls:     hook.New(log.With("component", "consumer", "subscription", subscription), "OnDeadLetter", "OnDiverged"),
 		budget:    &budget{limit: limit},
-		// As wide as the budget, so that callbacks wait for the budget alone.
+		// The channel is as wide as the budget, so that callbacks wait for the budget alone.
 		incoming: make(chan *delivery, maxMessages),
 		waiting:  turns{lanes: map[string]*lane{}},
 		blocked:  newBlockedAggregates(),
@@ -218,8 +223,9 @@ func (c *Consumer) receive(ctx context.Context, receive Receive) {
 			if d.attempt() > 1 {
 				c.metrics.redelivered(ctx)
 			}
-			// The client hands out the next message of a key only after the callback has returned. If the
-			// callback waited for the commit, every batch would have one message per key.
+			// Return at once. The client hands out the next message of a key only after the
+			// callback has returned. If the callback waited for the commit, every batch would have
+			// one message per key.
 			select {
 			case c.incoming <- d:
 			case <-ctx.Done():
@@ -278,8 +284,9 @@ func (c *Consumer) work(ctx context.Context) {
 	}
 }
 
-// gather takes the next batch of the messages that have arrived. It does not wait for more: a lone
-// message is applied at once, and under load the next batch fills up while this one commits.
+// gather adds all messages that have arrived to the waiting messages, and takes the next batch. It
+// does not wait for more messages. So a lone message is applied at once, and under load the next
+// batch fills up while this one commits.
 func (c *Consumer) gather() []*delivery {
 	now := time.Now()
 	for {

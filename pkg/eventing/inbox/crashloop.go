@@ -14,15 +14,17 @@ import (
 )
 
 const (
-	// maxStarts is how many times an event may be started without a recorded end.
+	// maxStarts is how many times an event may be started without a recorded end. After that the
+	// event counts as the cause of the process's end.
 	maxStarts = 3
 	// uncleanStartTime is how long the consumer records the starts of events after an unclean start. By then
 	// the leases of the former process have ended, and its messages were delivered again.
 	uncleanStartTime = 2 * time.Minute
 )
 
-// register records that this consumer runs. If the record of another instance is left, that may
-// have crashed, and one of the next deliveries may be the cause.
+// register records that this consumer runs. A clean end removes the record. If the record of
+// another instance is left, that instance may have crashed, and one of the next deliveries may be
+// the cause.
 func (c *Consumer) register(ctx context.Context) {
 	_ = c.persist(ctx, "register", func() error {
 		others, err := c.store.register(ctx)
@@ -80,8 +82,9 @@ func (c *Consumer) markAllStarted(ctx context.Context, suspects []*delivery, wai
 }
 
 // markStartedAgain records another start of d if d was started before. The caller then applies d
-// alone. After maxStarts starts, d belongs in the dead letters. A locked row and the error are as in
-// markAllStarted.
+// alone. After maxStarts starts, d belongs in the dead letters. If another session has locked the
+// inbox row of d, the start is not recorded, as in markAllStarted. markStartedAgain returns an error
+// only if ctx has ended.
 func (c *Consumer) markStartedAgain(ctx context.Context, d *delivery) error {
 	if !d.startedBefore || d.starts > 0 || d.invalid != nil {
 		return ctx.Err()
@@ -108,9 +111,9 @@ func (c *Consumer) mayCrashLoop(d *delivery) bool {
 }
 
 // markStarted records, in a commit of its own, that batch is about to be applied. first has the
-// events without an earlier recorded start. before has those that have one and are not done. Their
-// rows stay as they are. wait bounds the wait for each lock (txn.IsLockTimeout). If one of the rows
-// stays locked, no start is recorded.
+// events without an earlier recorded start. before has the events that have such a start and are
+// not done. The rows of these events stay as they are. wait bounds the wait for each lock
+// (txn.IsLockTimeout). If one of the rows stays locked, no start is recorded.
 func (s store) markStarted(
 	ctx context.Context, batch []*delivery, wait time.Duration,
 ) (first, before map[*delivery]bool, err error) {
@@ -143,8 +146,8 @@ func (s store) markStarted(
 	return first, before, nil
 }
 
-// markStartedAgain counts, in a commit of its own, that d is about to be applied, and returns the
-// count. wait is as in markStarted.
+// markStartedAgain counts, in a commit of its own, that d is about to be applied, and
+// returns the count. wait bounds the wait for the row's lock (txn.IsLockTimeout).
 func (s store) markStartedAgain(ctx context.Context, d *delivery, wait time.Duration) (n int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
@@ -165,8 +168,9 @@ func (s store) markStartedAgain(ctx context.Context, d *delivery, wait time.Dura
 	return n, nil
 }
 
-// unmarkStarted takes back one recorded start of each event in batch, and returns how many it has
-// taken back. It does not wait for a row that another session has locked.
+// unmarkStarted takes back one recorded start of each event in batch, because the event has not
+// ended the process. It returns how many starts it has taken back. It does not wait for a row that
+// another session has locked.
 func (s store) unmarkStarted(ctx context.Context, batch []*delivery) (rows int64, err error) {
 	return s.within(probeTimeout).Statement("take starts back", `
 		WITH free AS (SELECT i.event_id FROM inbox i, `+eachRow+` FOR UPDATE OF i SKIP LOCKED)
@@ -174,8 +178,8 @@ func (s store) unmarkStarted(ctx context.Context, batch []*delivery) (rows int64
 		 WHERE i.consumer = $1 AND i.event_id = free.event_id`, s.rows(batch)...).Exec(ctx)
 }
 
-// waiting returns a batch, which is one transaction, whose statements wait for each lock no longer
-// than limit.
+// waiting returns a batch whose statements wait for each lock no longer than limit. The statements
+// are one transaction.
 func waiting(limit time.Duration) *pgx.Batch {
 	b := &pgx.Batch{}
 	b.Queue(`SELECT set_config('lock_timeout', $1, true)`, strconv.FormatInt(limit.Milliseconds(), 10))
@@ -193,7 +197,7 @@ func (s store) register(ctx context.Context) (others bool, err error) {
 	return others, err
 }
 
-// deregister deletes this instance's row, which shows that the instance has ended in order.
+// deregister deletes this instance's row. A missing row shows that the instance has ended in order.
 func (s store) deregister(ctx context.Context) error {
 	_, err := s.within(probeTimeout).Statement("deregister",
 		`DELETE FROM inbox_runs WHERE consumer = $1 AND run = $2`, s.consumer, s.instance).Exec(ctx)

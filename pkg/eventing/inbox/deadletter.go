@@ -23,8 +23,9 @@ const (
 	AttrDeadLetterAttempts = "dead_letter_attempts"
 )
 
-// errKeyMismatch is the error for a message whose ordering key is not its aggregate id. The broker
-// orders messages by key, so such a message has no order among the events of its aggregate.
+// errKeyMismatch is the error for a message whose ordering key is not its aggregate id. Such a
+// message has no order among the events of its aggregate, because the broker orders messages by
+// key.
 var errKeyMismatch = errors.New("ordering key differs from aggregate_id")
 
 const deadLetterTimeout = 10 * time.Second
@@ -59,9 +60,10 @@ const (
 	schemaPrefix = "googclient_schema"
 )
 
-// deadLetterMessage returns m with the reason why it is dead. A message at the limits of Pub/Sub has no room for the
-// reason, and the broker would refuse the dead letter for ever. Therefore it has at most maxAttributes attributes, those of
-// an event first and none with schemaPrefix, and data beyond maxDeadLetterBytes is cut off.
+// deadLetterMessage returns m with the reason why it is dead. A message at the limits of Pub/Sub
+// has no room for the reason, so the broker would refuse the dead letter, and the consumer would
+// try to publish it for ever. Therefore the dead letter has at most maxAttributes attributes, and
+// the attributes of an event come first. It has none of those with schemaPrefix. Data beyond maxDeadLetterBytes is cut off.
 func deadLetterMessage(m *pubsub.Message, reason string, attempts int) *pubsubpb.PubsubMessage {
 	data := m.Data
 	if len(data) > maxDeadLetterBytes {
@@ -86,8 +88,8 @@ func deadLetterMessage(m *pubsub.Message, reason string, attempts int) *pubsubpb
 
 // deadLetter blocks d's aggregate until d is dead-lettered. d is held in the inbox, then published,
 // then marked dead in the inbox, then acknowledged. A crash in between repeats the steps, so a dead
-// letter may be there twice, but none is lost. If another instance has applied d, d is only
-// acknowledged.
+// letter may be there twice, but none is lost. If the mark cannot be written, only the mark is tried
+// again. Other aggregates go on meanwhile. If another instance has applied d, d is only acknowledged.
 func (c *Consumer) deadLetter(ctx context.Context, d *delivery, reason error, attempts int) {
 	d.invalid = reason
 	c.block(d.in(ctx), d, pendingDeadLetter, func(ctx context.Context) {
@@ -129,13 +131,15 @@ func (c *Consumer) deadLetterOnce(ctx context.Context, d *delivery, reason error
 }
 
 // holdBeforeLetter makes d's inbox row held before a dead letter of d is published, because markDead turns
-// only a held row dead. It writes the row even if d.held is set, because an operator may have discarded an
-// earlier dead letter of d since. done is true if d is done meanwhile, and so needs no dead letter.
+// only a held row dead. A row that is done or dead stays. holdBeforeLetter writes the row even if d.held is
+// set, because an operator may have discarded an earlier dead letter of d since. done is true if d is done
+// meanwhile, and so needs no dead letter.
 //
-// If another session has locked the row, holdBeforeLetter returns an error: the session may be an
-// operator's that discards the earlier dead letter, and the row would stay discarded. If the row cannot be
-// written for another reason, the dead letter is published all the same. If an operator then discards the
-// earlier one, the row stays discarded, and the new dead letter is in the topic alone.
+// If another session has locked the row, holdBeforeLetter returns an error, and the caller tries again. The
+// session may be an operator's that discards the earlier dead letter, and the row would stay discarded. If
+// the row cannot be written for another reason, the dead letter is published all the same. If an operator
+// then discards the earlier dead letter, or does so while the new one is published, the row stays
+// discarded, and the new dead letter is in the topic alone.
 func (c *Consumer) holdBeforeLetter(ctx context.Context, d *delivery, reason error) (done bool, err error) {
 	if !d.isEvent() { // it has no row
 		return false, nil

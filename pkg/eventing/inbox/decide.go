@@ -8,7 +8,8 @@ import (
 	"example.com/lockstep/pkg/eventing"
 )
 
-// Kind is the kind of a change: see rules.
+// Kind is the kind of a change. It decides in which states of a row the change may be applied:
+// see rules.
 type Kind int
 
 // The kinds of changes.
@@ -22,11 +23,11 @@ const (
 	// Snapshot carries the whole state of a living aggregate, as its owner has it. (For a deleted
 	// aggregate, the owner's state is a Deleted.)
 	Snapshot
-	// Put also carries the whole state, as an event or as the owner's state. It may bring a deleted
-	// aggregate back.
+	// Put also carries the whole state. It is an event or the owner's state. A Put may bring a
+	// deleted aggregate back. A Put is never a gap.
 	Put
 	// Skipped carries nothing, because the owner's operator gave the event up. Only the owner's state has
-	// its change.
+	// the change of the event. So a Skipped that is newer than the row is a gap.
 	Skipped
 )
 
@@ -65,14 +66,17 @@ func (p Position) state() state {
 	return alive
 }
 
+// same reports whether p and q are the same position.
 func (p Position) same(q Position) bool {
 	return p.Epoch == q.Epoch && p.Version == q.Version && p.Deleted == q.Deleted && p.EventID == q.EventID && p.At.Equal(q.At)
 }
 
+// newerThan reports whether p is newer than q. The epochs are compared first, then the versions.
 func (p Position) newerThan(q Position) bool {
 	return p.Epoch > q.Epoch || p.Epoch == q.Epoch && p.Version > q.Version
 }
 
+// follows reports whether p is the version right after q.
 func (p Position) follows(q Position) bool {
 	return p.Epoch == q.Epoch && p.Version == q.Version+1
 }
@@ -123,10 +127,10 @@ func another(p, q Position) bool {
 	return !p.At.IsZero() && !q.At.IsZero() && !p.At.Equal(q.At)
 }
 
-// Decide is the rule by which events move a read model. It returns the outcome of the change c for
-// the position p. A change of another history than p's is Diverged. A change that is not newer, by
-// epoch and then version, is Stale. A newer change is Applied if its condition in rules holds, and
-// otherwise is a Gap.
+// Decide is the rule by which events move a read model. It returns the outcome of the change c if
+// the model is at the position p. Positions compare by (epoch, version). A change of another
+// history than p's is Diverged. A change that is not newer is Stale, because it was seen or
+// overtaken. A newer change is Applied if its condition in rules holds, and otherwise is a Gap.
 func Decide(p Position, c Change) Outcome {
 	to := positionOf(c.Event)
 	switch {
@@ -151,8 +155,8 @@ func Decide(p Position, c Change) Outcome {
 //
 // Unknown ids and times contradict nothing.
 //
-// An event of another tenant is of another history, too, whatever its epoch. If it moved the row, the
-// other tenant's readers would see the row.
+// An event of another tenant is of another history, too, whatever its epoch. An aggregate never changes
+// its tenant. If such an event moved the row, the other tenant's readers would see the row.
 func contradicts(p Position, e eventing.Event) bool {
 	to := positionOf(e)
 	switch {
@@ -177,11 +181,12 @@ func ofOtherTenant(p, q Position) bool {
 }
 
 // Completeness records which build wrote a row's state, and whether the state is complete. An event
-// may contain more than the consumer's build understands, such as a field or a type of a newer build
-// of the owner. The consumer applies the part that it understands, and the row moves to the event's
-// version, so no later gap shows that the rest is missing. Therefore the row is marked incomplete, and
-// a build that understands more takes the owner's state. A row from before the service kept a
-// Completeness has the zero one, and counts as complete.
+// may contain more than the consumer's build understands. For example, the owner's newer build may
+// write a field or a type of event that the consumer does not know. The consumer applies the part
+// that it understands, and the row moves to the event's version. So no later gap shows that the
+// rest is missing. Therefore the row is marked incomplete, and a build that understands more takes
+// the owner's state. A row from before the service kept a Completeness has the zero one, and counts as
+// complete.
 //
 // A revision is a number that is higher for a build that understands more: see
 // projection.Revision.
@@ -194,12 +199,13 @@ type Completeness struct {
 
 // After returns the completeness of a row after change. c is the row's completeness before change.
 //
-// A change that carries the whole state makes the row complete, unless it is partial, or a build of
-// a higher revision wrote the row, perhaps with columns that this build does not know and cannot
-// clear.
+// A change that carries the whole state makes the row complete, with two exceptions: the change is
+// partial, or a build of a higher revision wrote the row. Such a build may have written columns
+// that this build does not know and cannot clear.
 //
-// After an Updated an incomplete row stays incomplete, and gets the lower of the two revisions. A
-// complete row stays complete and gets the higher revision, unless the change is partial.
+// An Updated changes a part of the row and keeps the rest. So an incomplete row stays incomplete,
+// and gets the lower of the two revisions. A complete row stays complete and gets the higher
+// revision, unless the change is partial. A partial change makes the row incomplete.
 func (c Completeness) After(change Change) Completeness {
 	switch {
 	case change.Kind != Updated:

@@ -21,9 +21,12 @@ type delivery struct {
 	invalid  error
 	messages []*pubsub.Message
 
-	// received is when the first message came, or zero once the event has a span.
+	// received is the time when the first message came. The first span of the event begins at this time,
+	// and received is zero from then on.
 	received time.Time
-	// starts is the value of the column begun with the present start, or 0 while that is not recorded.
+	// starts is how many times the event was started without a recorded end, including the present
+	// start. starts is 0 while the present start is not recorded. Otherwise it is the value of the
+	// column begun.
 	starts int
 	// startedBefore says that an earlier process started to apply the event, and ended before the
 	// result was recorded.
@@ -34,7 +37,8 @@ type delivery struct {
 	diverged bool
 	// lost says that the owner no longer has the event.
 	lost bool
-	// putOffs counts how many times the event was put off: see putOff.
+	// putOffs counts how many times the event was put off: its aggregate was blocked for a pause, without a
+	// counted failure. The method putOff has the causes.
 	putOffs int
 	// limited is true if a transaction of this event alone has met a time limit.
 	limited bool
@@ -42,8 +46,9 @@ type delivery struct {
 	breaks int
 	// bisections counts the batches that contained the event, failed, and were halved.
 	bisections int
-	// lockWait is the longest wait for each lock in a part of a batch that has met a lock. It is 0 before
-	// that, and again after the event was queued.
+	// lockWait is the longest wait for each lock in the transaction of a part of a batch, after the whole
+	// batch has met a lock. It is 0 if no batch with this event has met a lock, and again after the event
+	// was queued.
 	lockWait time.Duration
 	// held is true once the method hold has written the event's inbox row as held, or has found the row
 	// dead or discarded.
@@ -79,12 +84,14 @@ func (d *delivery) event() eventing.Event    { return d.change.Event }
 func (d *delivery) id() uuid.UUID            { return d.change.Event.ID }
 func (d *delivery) message() *pubsub.Message { return d.messages[0] }
 
-// isUnknown reports whether this build does not know the event, which is not found to be poison.
+// isUnknown reports whether this build does not know the event, and the event is not found to be
+// poison.
 func (d *delivery) isUnknown() bool { return errors.Is(d.invalid, ErrUnknown) && !d.poison }
 
 // isEvent reports whether the message has an event, even one that cannot be used.
 func (d *delivery) isEvent() bool { return d.id() != uuid.Nil }
 
+// wasPutOff reports whether the event was put off, because of a lock or for another reason: see putOff.
 func (d *delivery) wasPutOff() bool { return d.putOffs > 0 }
 
 // endsBatch reports whether the event must be the last one of a batch after its aggregate was unblocked:
@@ -96,7 +103,8 @@ func (d *delivery) is(e eventing.Event) bool {
 	return d.event().Key() == e.Key() && d.event().Version == e.Version
 }
 
-// key identifies the event's aggregate. A message that is no event has a key of its own.
+// key identifies the event's aggregate, within which events keep their order. A message that is
+// no event has a key of its own.
 func (d *delivery) key() string {
 	if !d.isEvent() {
 		return "message " + d.message().ID
@@ -124,8 +132,9 @@ func (d *delivery) takeUnanswered() []*pubsub.Message {
 	return leaving
 }
 
-// strip makes d a copy, because another delivery in hand has the same event. Its messages then serve only
-// to be acked or nacked. strip returns the load that is no longer needed.
+// strip makes d a copy, because another delivery in hand has the same event. It removes the data and the
+// attributes of d's messages, which then serve only to be acked or nacked. strip returns the load that is
+// no longer needed.
 func (d *delivery) strip() (freed load) {
 	for _, m := range d.messages {
 		before := loadOf(m)
@@ -136,9 +145,11 @@ func (d *delivery) strip() (freed load) {
 	return freed
 }
 
+// in returns ctx with the trace of d's event.
 func (d *delivery) in(ctx context.Context) context.Context { return d.event().InTrace(ctx) }
 
-// logFor returns the log for lines about d, which the caller logs in the trace of d (method in).
+// logFor returns the log for lines about d. The caller logs the lines in the trace of d (method
+// in).
 func (c *Consumer) logFor(d *delivery) *slog.Logger {
 	return c.logOf(d.event(), d.message().ID)
 }

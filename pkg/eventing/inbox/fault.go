@@ -19,17 +19,20 @@ const (
 	eventFault fault = iota
 	// timedOut means that a time limit or the limit of temporary files has ended the transaction, that the
 	// handler could not reach a service of its own, or that its statements have broken connections (breaks).
-	// The failure counts as an attempt, unless events of other aggregates have timed out, too (maxSlow), or
-	// the event has met no time limit before (firstLimit).
+	// The event is at fault, and the failure counts as an attempt. There are two exceptions: events of other
+	// aggregates have timed out, too (maxSlow), or the event has met no time limit before (firstLimit).
 	timedOut
-	// locked means that another transaction holds a lock that the event needs. No attempt is spent.
+	// locked means that another transaction holds a lock that the event needs. The event's
+	// aggregate waits, and no attempt is spent.
 	locked
-	// lacking means that the database lacks an object (lacksObject), memory or room on its disk that a statement
-	// of the handler needs, or cannot use a file or a page, while it takes the consumer's own writes. A
-	// migration, a grant, a release or an administrator repairs that for all events together, and no attempt is
-	// spent. If events of maxFailing aggregates fail already, such an error counts as an outage.
+	// lacking means that the database lacks an object (lacksObject), memory or room on its disk that a
+	// statement of the handler needs, or cannot use a file or a page, while it takes the consumer's own writes. A
+	// migration, a grant, a release or an administrator repairs that for all events together. The event's
+	// aggregate waits, and no attempt is spent. If events of maxFailing aggregates fail already, such an
+	// error counts as an outage.
 	lacking
-	// outage means that the database or the network is at fault. No attempt is spent.
+	// outage means that the database or the network is at fault. The consumer waits until the
+	// outage is over, and no attempt is spent.
 	outage
 )
 
@@ -37,7 +40,8 @@ func (f fault) String() string {
 	return [...]string{"failed", "timeout", "locked", "lacking", "outage"}[f]
 }
 
-// handlerError is an error that the handler returned, and not the transaction around it.
+// handlerError is an error that the handler returned. Other errors come from the transaction around
+// the handler.
 type handlerError struct{ error }
 
 func (e handlerError) Unwrap() error { return e.error }
@@ -66,14 +70,14 @@ func (c *Consumer) classify(ctx context.Context, batch []*delivery, err error, b
 	return f
 }
 
-// maxFailing is the number of blocked aggregates with failing events at which an error that may be an
-// outage counts as one. Probably all events fail then, and to try each aggregate alone would load the
-// database for nothing.
+// maxFailing is a number of aggregates. If that many are blocked because their events fail, an error that
+// may be an outage counts as an outage. Probably all events fail then, and to try each aggregate alone
+// again and again would load the database for nothing.
 const maxFailing = 200
 
 // faultOfStatement classifies err, which looks like an outage, for the case that the database takes other
-// writes. If only the handler's statement fails, it returns lacking or timedOut, because events that do not
-// need that statement must not wait. Otherwise it returns outage.
+// writes. Perhaps the handler's statement fails, and only some events need that statement. The other events
+// must not wait for it, so faultOfStatement then returns lacking or timedOut. Otherwise it returns outage.
 func faultOfStatement(err error) fault {
 	_, handlers := errors.AsType[handlerError](err)
 	_, lost := errors.AsType[lostConnectionError](err)
@@ -124,8 +128,9 @@ func faultOfHandler(err handlerError, lost bool) fault {
 	return eventFault
 }
 
-// isOfNetwork reports whether err looks like an error of the connection, which leaves no SQLSTATE.
-// If it broke at COMMIT, the batch is applied again, and may find its events done.
+// isOfNetwork reports whether err looks like an error of the connection. A connection that broke during a
+// statement leaves no SQLSTATE. If the statement was COMMIT, it may have succeeded. The batch is then
+// applied again, and finds its events done.
 func isOfNetwork(err error) bool {
 	var network net.Error
 	return errors.As(err, &network) || errors.Is(err, context.Canceled) || pgconn.SafeToRetry(err) ||
@@ -134,26 +139,27 @@ func isOfNetwork(err error) bool {
 }
 
 // firstLimit reports whether d, which has just met a time limit alone, has met none before. The database, its network
-// or its disk may have stood still, and work again by now. An event that breaks its connections has had its free
-// tries (maxBreaks).
+// or its disk may have stood still, and work again by now. A slow handler is slow at the next try, too. An event that
+// breaks its connections has had its free tries (maxBreaks).
 func (d *delivery) firstLimit() bool {
 	first := !d.limited && d.breaks < maxBreaks
 	d.limited = true
 	return first
 }
 
-// maxBreaks is the break, of an event that is alone, from which on broken connections count as time
-// limits of the event. The breaks before count as outages.
+// maxBreaks is a number of broken connections. If transactions of an event alone have broken that many in
+// the handler, the last break and each further one count as time limits of the event. The breaks before
+// count as outages.
 const maxBreaks = 3
 
 // breaks reports whether batch is at fault because the handler's statements have broken the connection. err
 // is the error of batch's transaction, and looks like an outage. A statement can end the server's process
-// of its connection, for example by its memory. Then the server ends all other sessions, too, and recovers,
-// in one outage after another.
+// of its connection, for example by its memory. Then the server ends all other sessions, too, and recovers.
+// So an event with such a statement makes one outage after another.
 //
-// A batch of several events is at fault the first time, because to halve it costs no attempt. For an event
-// that is alone, breaks first waits until the database takes writes again, so that the attempt can be
-// counted.
+// A batch of several events is at fault the first time, because to halve it costs no attempt. An event that
+// is alone is at fault from its break maxBreaks on. For such an event, breaks first waits until the
+// database takes writes again, so that the attempt can be counted.
 func (c *Consumer) breaks(ctx context.Context, batch []*delivery, err error) bool {
 	_, handlers := errors.AsType[handlerError](err)
 	_, lost := errors.AsType[lostConnectionError](err)
@@ -174,15 +180,16 @@ func (c *Consumer) breaks(ctx context.Context, batch []*delivery, err error) boo
 	}) == nil
 }
 
-// maxSlow is the number of aggregates from which on a time limit does not count against the event
-// that met it, if events of all of them have met one with no success in between.
+// maxSlow is a number of aggregates. If events of that many aggregates have met a time limit, with
+// no success in between, a time limit no longer counts against the event that met it.
 const maxSlow = 3
 
 // streak is the set of aggregates whose events have met a time limit since the last success. The
 // worker goroutine owns the set.
 type streak struct{ keys map[string]struct{} }
 
-// add adds an aggregate, and reports whether the streak has maxSlow of them.
+// add adds an aggregate to the streak, and reports whether the streak now has maxSlow aggregates. It keeps
+// no more than these.
 func (s *streak) add(key string) bool {
 	if s.keys == nil {
 		s.keys = map[string]struct{}{}

@@ -13,19 +13,20 @@ import (
 	"example.com/lockstep/pkg/eventing/consistency"
 )
 
-// Outcome is the result of applying a change. The zero Outcome stands for a duplicate. A Handler
-// never returns it.
+// Outcome is the result of applying a change. The zero Outcome stands for a duplicate. Its event
+// was done before, so no change was applied. A Handler never returns it.
 type Outcome int
 
-// The outcomes of applying a change.
+// The outcomes of applying a change. They begin at 1, because 0 is a duplicate.
 const (
 	// Applied means that the read model moved to the event's version.
 	Applied Outcome = iota + 1
 	// Stale means that the read model was at the event's version already, or beyond it. Nothing was
 	// written.
 	Stale
-	// Gap means that the change does not fit the row, mostly because the read model lacks the version
-	// before. Nothing was written. The consumer repairs the aggregate from its owner.
+	// Gap means that the change does not fit the row, mostly because the read model lacks the
+	// version before the event's version. Nothing was written. The consumer repairs the aggregate
+	// from its owner.
 	Gap
 	// Diverged means that the event is of another history than the read model, because the owner
 	// has lost commits. Nothing was written. The consumer takes the owner's state, even if that has
@@ -36,7 +37,8 @@ const (
 	outcomeCount
 )
 
-// String returns the outcome's name in metrics and logs.
+// String returns the outcome's name in metrics and logs. The zero Outcome, which has no constant,
+// is a duplicate.
 func (o Outcome) String() string {
 	if !o.isKnown() {
 		return fmt.Sprintf("outcome(%d)", int(o))
@@ -54,7 +56,8 @@ type Change struct {
 	Event eventing.Event
 	// Kind decides in which states of the row the change may be applied.
 	Kind Kind
-	// Payload has a type that only the service knows.
+	// Payload has a type that only the service knows. The service's Decode makes Payload, and the
+	// service's Apply reads it.
 	Payload any
 	// Revision is the revision of the build that decoded Payload. Partial says that the event has
 	// more than this build understands: see Completeness. A service that keeps no Completeness
@@ -94,8 +97,8 @@ type Handler interface {
 	Committed(ctx context.Context, moved ...consistency.Position)
 }
 
-// Each is a Handler's Apply that calls apply for one change after the other, until one returns an
-// error.
+// Each calls apply for one change after the other, until apply returns an error. A Handler's Apply
+// may consist of a call of Each.
 func Each(
 	ctx context.Context, tx pgx.Tx, changes []Change, apply func(context.Context, pgx.Tx, Change) (Outcome, error),
 ) ([]Outcome, error) {
@@ -123,7 +126,8 @@ func ApplyOne(ctx context.Context, tx pgx.Tx, h Handler, e eventing.Event) (Outc
 	return outcomes[0], nil
 }
 
-// guarded turns the panics of a Handler into errors, and checks its outcomes.
+// guarded turns the panics of a Handler into errors, and checks how many outcomes the Handler
+// returns.
 type guarded struct{ Handler }
 
 // read calls Decode, and makes its errors permanent.
@@ -137,6 +141,7 @@ func (g guarded) read(e eventing.Event) (c Change, err error) {
 	return g.Decode(e)
 }
 
+// do calls Apply, and checks that there is a known outcome for each change.
 func (g guarded) do(ctx context.Context, tx pgx.Tx, changes []Change) (outcomes []Outcome, err error) {
 	defer func() { err = orPanic(recover(), err) }()
 	outcomes, err = g.Apply(ctx, tx, changes)
@@ -149,8 +154,8 @@ func (g guarded) do(ctx context.Context, tx pgx.Tx, changes []Change) (outcomes 
 	return outcomes, err
 }
 
-// panicError is a handler's panic, which the consumer recovers. Otherwise its message would end the
-// next process, too.
+// panicError is a handler's panic. The consumer recovers the panic. If the panic ended the process,
+// the message would come back and end the next process, too, and so on for ever.
 type panicError struct {
 	value any
 	stack []byte
@@ -158,6 +163,7 @@ type panicError struct {
 
 func (e *panicError) Error() string { return fmt.Sprintf("handler panicked: %v", e.value) }
 
+// committed calls Committed, and turns its panic into an error.
 func (g guarded) committed(ctx context.Context, moved ...consistency.Position) (err error) {
 	defer func() { err = orPanic(recover(), nil) }()
 	g.Committed(ctx, moved...)
@@ -169,14 +175,15 @@ func orPanic(recovered any, err error) error {
 	if recovered == nil {
 		return err
 	}
-	// An error, such as a broken connection, stays in the chain, so that it can be classified.
+	// If the value of the panic is an error, such as a broken connection, it stays in the chain,
+	// so that it can be classified.
 	if thrown, ok := recovered.(error); ok {
 		return errors.Join(&panicError{value: recovered, stack: debug.Stack()}, thrown)
 	}
 	return &panicError{value: recovered, stack: debug.Stack()}
 }
 
-// runs splits s into series of consecutive elements with the same key.
+// runs splits s into parts. A part is a series of consecutive elements that have the same key.
 func runs[T any, K comparable](s []T, key func(T) K) (parts [][]T) {
 	for start, i := 0, 1; i <= len(s); i++ {
 		if i == len(s) || key(s[i]) != key(s[start]) {

@@ -15,10 +15,11 @@ const (
 	// Retention is how long the row of a finished event is kept unless Options say otherwise.
 	// Pub/Sub can replay the messages of up to 31 days (https://cloud.google.com/pubsub/quotas), so
 	// Retention is a day longer. An event that comes even later is stale by its version.
-	Retention     = 32 * 24 * time.Hour
+	Retention = 32 * 24 * time.Hour
+	// maintainEvery is the pause between two rounds of maintenance.
 	maintainEvery = time.Minute
-	// purgeBatch is how many rows are deleted in one transaction, and purgePause the pause between
-	// two.
+	// purgeBatch is how many rows are deleted in one transaction. purgePause is the pause between
+	// two such transactions.
 	purgeBatch = 1000
 	purgePause = 100 * time.Millisecond
 	// forgetInstanceAfter is how long the record of an instance without a clean end is kept. It is longer
@@ -26,8 +27,8 @@ const (
 	forgetInstanceAfter = 3 * maintainEvery
 )
 
-// maintain purges finished rows and writes this instance's heartbeat, until ctx ends. Instances
-// skip each other's rows.
+// maintain purges finished rows and writes this instance's heartbeat, until ctx ends. Any number
+// of instances may do so at once, because they skip each other's rows.
 func (c *Consumer) maintain(ctx context.Context) {
 	for backoff.Sleep(ctx, maintainEvery/2+rand.N(maintainEvery), nil) {
 		c.showRun(ctx)
@@ -38,13 +39,15 @@ func (c *Consumer) maintain(ctx context.Context) {
 	}
 }
 
+// showRun writes this instance's heartbeat.
 func (c *Consumer) showRun(ctx context.Context) {
 	if err := c.store.heartbeat(ctx); err != nil && ctx.Err() == nil {
 		c.log.WarnContext(ctx, "this run not shown to go on", "error", err)
 	}
 }
 
-// purgeAll deletes old finished rows of every consumer, also of former names.
+// purgeAll deletes old finished rows of every consumer, because a consumer that was renamed no
+// longer purges the rows of its old name.
 func (c *Consumer) purgeAll(ctx context.Context) {
 	consumers, err := c.store.consumers(ctx)
 	if err != nil && ctx.Err() == nil {
@@ -74,8 +77,8 @@ func (c *Consumer) purge(ctx context.Context, consumer string) {
 	}
 }
 
-// consumers returns all consumer names in the inbox. The query reads one name after the other from
-// the index.
+// consumers returns all consumer names in the inbox, even the former names of renamed consumers.
+// The query reads one name after the other from the index.
 func (s store) consumers(ctx context.Context) ([]string, error) {
 	return bounded.Collect(ctx, s.within(queryTimeout).Statement("find consumers", `
 		WITH RECURSIVE known (consumer) AS (

@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	// drainStreams is how long half-closed streams may take to end when their consumer ends. It leaves
-	// more than half of leaveTime for the messages in them.
+	// drainStreams is how long half-closed streams may take to end when their consumer ends. It
+	// leaves more than half of leaveTime for the messages that the streams have brought.
 	drainStreams = time.Second
 	// receiptTime is a pause before the last nacks. It is longer than the delay with which the client sends
 	// the receipts of messages. A receipt extends the lease of its message, so a receipt after the nack
@@ -23,10 +23,10 @@ const (
 )
 
 // pull calls the client's Receive, and changes its end. When ctx ends, pull half-closes the streams,
-// which the client reads to their end, and then tells the client to close them. Meanwhile pull holds
-// the messages that arrive, and delivers them afterwards, so that the consumer gives them back. Held
-// messages fill the window of their stream, so a broker that goes on sending cannot send its whole
-// backlog.
+// and the client reads each stream to its end. Then pull tells the client to close the streams. In
+// between pull holds the messages that arrive. After the streams have ended, pull delivers these
+// messages, and the consumer gives them back. Held messages fill the window of their stream. So a
+// broker that goes on sending can send one window, and not its whole backlog.
 func (c *Consumer) pull(ctx context.Context, deliver func(context.Context, *pubsub.Message)) error {
 	watching, stopWatching := context.WithCancel(ctx)
 	var watch sync.WaitGroup
@@ -78,7 +78,8 @@ func (o *openStreams) ends() bool {
 	return o.ended
 }
 
-// add adds a stream, unless the consumer ends.
+// add adds a stream, and reports whether the stream may be opened. No stream may be opened once the
+// consumer ends.
 func (o *openStreams) add(one *openStream) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -11,13 +11,14 @@ import (
 )
 
 const (
+	// maxAttempts is the default of Options.MaxAttempts.
 	maxAttempts = 5
 	// mostAttempts bounds Options.MaxAttempts, and mostPause bounds RetryBackoff and RepairBackoff. Their
 	// product is below half of maxExtension, so that the client keeps an event's lease to its last attempt.
 	mostAttempts = 100
 	mostPause    = 5 * time.Minute
-	// mostOutagePause bounds Options.OutageBackoff. The consumer must show every minute that it is
-	// alive, and the bound leaves time for one statement in each minute.
+	// mostOutagePause is the upper bound of Options.OutageBackoff. The consumer must show every
+	// minute that it is alive, and the bound leaves time for one statement in each minute.
 	mostOutagePause = 30 * time.Second
 )
 
@@ -72,6 +73,8 @@ type Options struct {
 	OnDiverged func(context.Context, eventing.Event)
 }
 
+// within returns o with defaults in place of zero values, and with attempts and pauses clamped to
+// their bounds.
 func (o Options) within() Options {
 	o.Bytes, o.Retention = cmp.Or(max(0, o.Bytes), maxBytes), cmp.Or(max(0, o.Retention), Retention)
 	if o.MaxAttempts <= 0 {
@@ -96,6 +99,7 @@ type DeadLetter struct {
 	Attempts int
 }
 
+// observeDeadLetter calls OnDeadLetter.
 func (c *Consumer) observeDeadLetter(ctx context.Context, d *delivery, reason error, attempts int) {
 	if c.options.OnDeadLetter == nil {
 		return
@@ -105,6 +109,7 @@ func (c *Consumer) observeDeadLetter(ctx context.Context, d *delivery, reason er
 	c.calls.Add(ctx, "OnDeadLetter", func(ctx context.Context) { c.options.OnDeadLetter(dead.Event.InTrace(ctx), dead) })
 }
 
+// observeDivergence calls OnDiverged.
 func (c *Consumer) observeDivergence(ctx context.Context, e eventing.Event) {
 	if c.options.OnDiverged == nil {
 		return

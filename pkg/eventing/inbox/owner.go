@@ -11,23 +11,25 @@ import (
 	"example.com/lockstep/pkg/eventing"
 )
 
-// lossTime is the time after an event from which on an owner's answer without the event shows that
-// the owner has lost it. It allows for clocks that differ, and for a former primary that still
-// answers while its successor takes over.
+// lossTime is a duration after an event. If the owner answers later than that, and its answer lacks
+// the event, the owner has lost the event. lossTime allows for clocks that differ. It also allows for
+// a former primary that still answers while its successor takes over.
 const lossTime = 30 * time.Second
 
 // The two meanings of an owner's answer that lacks an event.
 var (
-	// ErrLost means that the owner has no such event any more.
+	// ErrLost means that the owner has no such event any more. The consumer acknowledges and counts
+	// the event.
 	ErrLost = errors.New("the owner has lost this event")
-	// ErrBehind means that the owner's answer may be from before the event, so another try may
-	// succeed.
+	// ErrBehind means that the owner's answer may be from before the event. The answer may come
+	// from a replica that lags, so another try may succeed.
 	ErrBehind = errors.New("the owner is behind its own event")
 )
 
-// Adopt is the rule for an owner's state c as of the time asOf, and the model's position p. Applied
-// and Diverged mean that c replaces p. Diverged also means that p is of a history that the owner
-// does not have. Stale means that p stays.
+// Adopt is the rule for an owner's state. The change c is the owner's state as of the time asOf,
+// and p is the position of the model. Adopt returns the outcome of c. The owner is the authority on
+// its own history. Applied and Diverged mean that c replaces p. Diverged also means that p is of a
+// history that the owner does not have. Stale means that p stays.
 //
 //	the owner's version is    p is replaced
 //	higher                    always. The outcome is Diverged if p is a tombstone that is final
@@ -61,10 +63,11 @@ func Adopt(p Position, c Change, asOf time.Time) Outcome {
 	return Stale
 }
 
-// Advance is the rule for an owner's state from a listing of all its rows. It is Adopt with one
-// exception: a row that is ahead of its owner's row stays, unless the owner has changed the
-// aggregate after the row's change, and so has gone on without its history. The age of an answer
-// proves no loss here, because a listing from a former state or from a wrong owner would take the
+// Advance is the rule for an owner's state from a listing of all its rows. Advance is Adopt with
+// one exception. A row that is ahead of its owner's row stays, unless the owner has changed the
+// aggregate after the row's change. An owner with such a change has lost the row's history, and has
+// gone on without it. For Adopt the age of an answer can prove a loss, but for Advance it cannot. A
+// listing has all rows. If it came from a former state or from a wrong owner, it would take the
 // whole read model back. Package reconcile reports such rows, and its operator decides.
 func Advance(p Position, c Change, asOf time.Time) Outcome {
 	if to := positionOf(c.Event); p.newerThan(to) && !isAfter(to.At, p.At) {
@@ -75,7 +78,8 @@ func Advance(p Position, c Change, asOf time.Time) Outcome {
 
 // Replace is the rule for a row that was found to differ from its owner's row. seen is the position
 // at which the row was found to differ, and p is the row's present position. A row that has moved
-// since then stays. Otherwise the rule is Adopt, with two exceptions:
+// since then stays, because the move is newer than the finding. Otherwise the rule is Adopt, with
+// two exceptions:
 //
 //   - The owner's state also replaces a row of the same version and event. Adopt takes such a row
 //     for equal, but the row may have been damaged in place. If an event id is unknown, the row
@@ -104,7 +108,8 @@ func Replace(seen, p Position, c Change, asOf time.Time) Outcome {
 	return Applied
 }
 
-// fromFuture reports whether the time at is later than clocks that differ can explain.
+// fromFuture reports whether the time at is more than lossTime later than the present. Clocks
+// differ by less than that.
 func fromFuture(at time.Time) bool { return at.After(time.Now().Add(lossTime)) }
 
 // Has reports whether an owner has e in its history. The Position owner is the owner's position as
@@ -122,28 +127,31 @@ func Has(owner Position, e eventing.Event, asOf time.Time) error {
 	return nil
 }
 
-// MayLag reports whether an owner's answer that does not know e's aggregate may be from before e,
-// so that a later one may know e. A zero asOf, the time of the answer, counts as the present. For
-// an event from the future MayLag is false.
+// MayLag is for an owner's answer that does not know e's aggregate. It reports whether the answer
+// may be from before e, so that a later answer may know e. asOf is the time of the answer. A zero
+// asOf counts as the present. For an event that occurred in the future MayLag is false, because
+// there is no reason to wait for such an event.
 func MayLag(e eventing.Event, asOf time.Time) bool {
 	return !e.OccurredAt.IsZero() && !fromFuture(e.OccurredAt) &&
 		!cmp.Or(asOf, time.Now()).After(e.OccurredAt.Add(lossTime))
 }
 
-// hasLost reports whether an owner has lost the position at. The Position owner is the owner's
-// position as of the time asOf, and is below at. Either the owner's last change is later than at,
-// or its answer is more than lossTime later. An answer from a replica that lags shows neither. An
-// owner in a lower epoch is a former one, or was restored and has not begun an epoch yet, and its
-// answer shows nothing.
+// hasLost reports whether an owner once had the position at and has lost it. The Position owner is
+// the owner's position as of the time asOf, and is below at. The owner has lost at in two cases.
+// Either the owner's last change is later than at, although its version is lower. Or the answer is
+// more than lossTime later than at. An answer from a replica that lags shows neither. An owner in a
+// lower epoch is a former owner, or was restored and has not begun an epoch yet. The answer of such
+// an owner shows nothing about at, however late it comes.
 func hasLost(owner, at Position, asOf time.Time) bool {
 	return owner.Epoch == at.Epoch &&
 		(isAfter(owner.At, at.At) || !at.At.IsZero() && asOf.After(at.At.Add(lossTime)))
 }
 
-// mayBeFormer reports whether the answer owner as of asOf may be that of a former primary, or of a
-// replica of one: its last change is earlier than at, and it is not more than lossTime later than
-// at. If such an answer contradicts at, that proves nothing, because the present primary may have
-// at.
+// mayBeFormer reports whether an owner may have been a former primary, or a replica of one. The
+// Position owner is the owner's position as of asOf. The owner may be a former primary if its last
+// change is earlier than at, and its answer is not more than lossTime later than at. If such an
+// answer contradicts at, that proves nothing, because the present primary may have at. If the time
+// of the answer is unknown, mayBeFormer returns false.
 func mayBeFormer(owner, at Position, asOf time.Time) bool {
 	return owner.Epoch == at.Epoch && !asOf.IsZero() && isAfter(at.At, owner.At) && !asOf.After(at.At.Add(lossTime))
 }

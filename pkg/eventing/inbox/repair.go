@@ -20,13 +20,15 @@ const (
 	// repairEvery is the least time between two repairs of an aggregate: see "Order" in the
 	// package doc.
 	repairEvery = time.Second
-	// oldGap is the age of a gap from which on failed repairs are logged as errors, and not as warnings.
+	// oldGap is a time for which a gap has been open. Failed repairs after it are logged as errors, earlier ones as
+	// warnings.
 	oldGap = 5 * time.Minute
 )
 
-// repair blocks d's aggregate until the read model has the owner's state. Then d is stale, or the
-// owner has lost d. If the owner's answer may come from a former primary, d diverges again, and the
-// owner is asked again. repair reports the divergence once.
+// repair handles an event d that has met a gap or has diverged. It blocks d's aggregate until the read
+// model has the owner's state. Then d is stale, or the owner has lost d, and the events behind d go
+// on. If the owner's answer may come from a former primary, d stays diverged, and repair asks the
+// owner again. repair reports the divergence once.
 func (c *Consumer) repair(ctx context.Context, d *delivery, o Outcome) {
 	ctx = d.in(ctx)
 	switch {
@@ -82,8 +84,8 @@ func (c *Consumer) repairOnce(ctx context.Context, e eventing.Event) (err error)
 }
 
 // repairFailed shows in a metric and in the log that a gap stays open. open is the time since the first attempt.
-// Thousands of gaps may be open for one reason, so most of their lines are at DEBUG. The lines of old gaps have a
-// limiter of their own, because an alert looks for them.
+// Thousands of gaps may be open for one reason, and each is tried again and again, so most of their lines are at DEBUG.
+// The lines of old gaps have a limiter of their own, because an alert looks for them.
 func (c *Consumer) repairFailed(ctx context.Context, d *delivery, err error, attempt int, open, pause time.Duration) {
 	if ctx.Err() != nil {
 		return
@@ -100,9 +102,9 @@ func (c *Consumer) repairFailed(ctx context.Context, d *delivery, err error, att
 		"open_ms", open.Milliseconds(), "retry_in_ms", pause.Milliseconds())
 }
 
-// noteGap writes in the inbox row why a gap stays open, and returns the text, unless noted, the text written before,
-// is the same. While another gap writes, it leaves that to the next attempt: otherwise the worker would wait for a
-// connection behind thousands of gaps.
+// noteGap writes in the inbox row why a gap stays open, and returns the text. It does nothing if the text is noted,
+// which was written before, or while another gap writes. Otherwise the worker, which applies the events of all other
+// aggregates, would wait for a connection behind thousands of gaps. The next attempt writes the text, then.
 func (c *Consumer) noteGap(ctx context.Context, d *delivery, cause error, noted string) string {
 	why := "gap: " + cause.Error()
 	if why == noted || !c.blocked.noteSlot.TryAcquire(1) {
@@ -136,6 +138,7 @@ func (r *recentRepairs) note(key string) {
 	}
 }
 
+// wait returns how long the next repair of an aggregate should wait.
 func (r *recentRepairs) wait(key string) time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -9,8 +9,8 @@ import (
 )
 
 // maxDecisions is how many times the changes of a row are decided at most. If a row appears between
-// the first read and the first write, the second read locks it. So two are enough, and the third is
-// a margin.
+// the first read and the first write, the second read finds and locks it. So two decisions are
+// enough, and the third is a margin.
 const maxDecisions = 3
 
 // Step is a batch's change of one row.
@@ -21,21 +21,24 @@ type Step[S any] struct {
 	New S
 }
 
-// Rows is a service's table with one row, or tombstone, per aggregate. A batch takes one read and
-// one write, however many rows and changes it has.
+// Rows is a service's table with one row, or tombstone, per aggregate. ApplyChanges and
+// AdoptChanges move its rows. A batch takes one read and one write, however many rows and changes
+// it has.
 type Rows[S any] interface {
 	// Lock returns the rows with these ids, by id, and locks them in the order of their ids until
 	// tx ends. A row that does not exist has no entry.
 	Lock(ctx context.Context, tx pgx.Tx, ids []string) (map[string]S, error)
 	// Position returns the position of a row. The zero S has the zero Position.
 	Position(row S) Position
-	// Apply returns the row as it is after the change c. It writes nothing.
+	// Apply returns the row as it is after the change c. row is the row before c. Apply writes
+	// nothing.
 	Apply(row S, c Change) S
-	// Upsert writes each New in place of its Old, and returns the ids of the rows that it has written,
-	// in any order. A row that did not exist could not be locked. If it has appeared since, Upsert
-	// does not change it, and the change is decided again. If counters depend on the rows, Upsert also
-	// changes each counter, but only for the rows that it writes. The change is f(New) − f(Old), where
-	// f(row) is the row's share in the counter.
+	// Upsert writes each New in place of its Old, and returns the ids of the rows that it has
+	// written, in any order. A row that Lock returned is locked. A row that did not exist could not
+	// be locked. If such a row has appeared since, Upsert does not change it, and the change is
+	// decided again. If counters depend on the rows, Upsert also changes each counter, but only for
+	// the rows that it writes. The change is f(New) − f(Old), where f(row) is the row's share in
+	// the counter.
 	Upsert(ctx context.Context, tx pgx.Tx, steps []Step[S]) (written []string, err error)
 }
 
@@ -67,13 +70,17 @@ func ReplaceChanges[S any](
 	}}.move(ctx, tx, changes)
 }
 
+// mover moves rows by a rule.
 type mover[S any] struct {
 	rows Rows[S]
 	rule func(p Position, c Change) Outcome
-	// owned says that the changes are the owner's state, which also replaces a row of another history.
+	// owned says that the changes are the owner's state. Such a change also replaces a row of
+	// another history.
 	owned bool
 }
 
+// decide returns the outcome of the change c for a row at the position p, and whether the row
+// moves.
 func (m mover[S]) decide(p Position, c Change) (o Outcome, moves bool) {
 	o = m.rule(p, c)
 	return o, o == Applied || m.owned && o == Diverged
@@ -96,6 +103,7 @@ func (m mover[S]) move(ctx context.Context, tx pgx.Tx, changes []Change) ([]Outc
 	return nil, fmt.Errorf("%s changed %d times between read and write", open[0].changes[0].Event.Key(), maxDecisions)
 }
 
+// aggregate has the changes of one aggregate, and their outcomes.
 type aggregate struct {
 	changes  []Change
 	outcomes []Outcome

@@ -18,6 +18,7 @@ func Refused(err error) bool {
 	return ok && !connecting && faultOfServer(pg) == eventFault
 }
 
+// faultOfServer classifies an error that the server has answered.
 func faultOfServer(err *pgconn.PgError) fault {
 	if bounded.LacksIDs(err) {
 		return outage

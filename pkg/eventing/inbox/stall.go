@@ -8,15 +8,16 @@ import (
 
 const (
 	tickEvery = 250 * time.Millisecond
-	// stallTime is the longest time between two ticks of a process that runs. It was stopped or got no CPU
-	// if there is more.
+	// stallTime is a duration. If more time lies between two ticks, the process counts as stalled, because
+	// it was stopped or got no CPU.
 	stallTime = time.Second
 )
 
-// stallDetector notices that the process did not run for a while. If a time limit passed meanwhile,
-// no event is at fault. Instants are compared by the monotonic clock, because the wall clock may
-// step back. A tick is late if it is late by either clock, because the monotonic clock may stand
-// still while the machine is suspended.
+// stallDetector notices that the process did not run for a while. If a time limit passed
+// meanwhile, no event is at fault. Instants are compared by the monotonic clock, because the wall
+// clock may step back. A tick is late if it is late by either clock, because the monotonic clock
+// may stand still while the machine is suspended. If the wall clock steps forward, that looks like
+// one stall.
 type stallDetector struct{ last, stalled atomic.Pointer[reading] }
 
 // reading is the time by both clocks at one instant.

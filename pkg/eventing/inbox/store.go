@@ -35,8 +35,8 @@ type store struct {
 // within runs statements with a time limit, outside of a batch's transaction.
 func (s store) within(limit time.Duration) bounded.Pool { return bounded.Pool{DB: s.db, Limit: limit} }
 
-// uuidArray converts ids to pgtype's own type, of which pgx can send an array without asking the
-// server. Not every query mode allows pgx to ask.
+// uuidArray converts ids to pgtype's own type. pgx can send an array of that type without asking
+// the server for the type first. Not every query mode allows pgx to ask.
 func uuidArray(ids ...uuid.UUID) []pgtype.UUID {
 	all := make([]pgtype.UUID, len(ids))
 	for i, id := range ids {
@@ -62,8 +62,11 @@ const (
 )
 
 // sameAs returns the SQL condition that the inbox row i and another SQL row have the same aggregate
-// and version. row is the name of the other row. Each statement that finds inbox rows by id has
-// this condition, or follows one that had it: see "Identity" in the package doc.
+// and version. row is the name of the other row. The statement has matched the two rows by event
+// id, so the condition means that they are of the same event. The key of an inbox row is the
+// event's id alone, but events with the same id are different events if their aggregates or
+// versions differ: see "Identity" in the package doc. So each statement that finds inbox rows by id
+// has this condition, or follows a statement that had the condition.
 func sameAs(row string) string {
 	return fmt.Sprintf(`(i.aggregate_type, i.aggregate_id, i.version) = (%[1]s.aggregate_type, %[1]s.aggregate_id, %[1]s.version)`, row)
 }
@@ -96,8 +99,8 @@ func (s store) noteError(ctx context.Context, d *delivery, why string) error {
 	return err
 }
 
-// countAttempt counts a failure by d's own fault, and returns their number so far. done says that
-// another instance has applied d meanwhile.
+// countAttempt counts a failure by d's own fault, and returns the number of these failures so far.
+// done says that another instance has applied d meanwhile.
 func (s store) countAttempt(ctx context.Context, d *delivery, cause error, class fault) (total int, done bool, err error) {
 	return s.writeUnfinished(ctx, d, "held", class.String()+": "+cause.Error(), 1)
 }
@@ -110,9 +113,10 @@ func (s store) markDead(ctx context.Context, d *delivery, reason error) error {
 }
 
 // hold gives the inbox rows of batch the status held, and returns the events whose rows are done. It
-// inserts the rows that are missing. A row that is done or dead keeps its status, and so does a discarded
-// one, unless beforeLetter is true (holdBeforeLetter). hold does not change starts and attempts, nor a row
-// of another event. If another session has locked one of the rows, hold gives up after minLockWait and
+// inserts the rows that are missing. A row that is done or dead keeps its status. A discarded row keeps it,
+// too, unless beforeLetter is true: then another dead letter of its event follows (holdBeforeLetter). hold
+// does not change the recorded starts and attempts. If the row with an event's id is of another event, that
+// row stays as it is. If another session has locked one of the rows, hold gives up after minLockWait and
 // writes no row (txn.IsLockTimeout).
 func (s store) hold(ctx context.Context, why string, beforeLetter bool, batch ...*delivery) (done map[*delivery]bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)

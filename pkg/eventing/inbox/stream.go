@@ -19,9 +19,10 @@ import (
 
 // Streams limits each stream that the client opens or reopens to the messages for which the
 // consumer has room. Without Streams the client asks for the whole budget with every stream. After
-// some breaks of the connection it leaves the excess messages unread. No process extends their
-// leases, so the broker delivers them again and again, and counts deliveries that no consumer
-// received.
+// some breaks of the connection more messages are then under way than fit into the budget. The
+// client leaves the excess messages unread in the connection. No process extends the leases of
+// these messages, so the broker delivers them again and again, and counts deliveries that no
+// consumer received.
 //
 // Streams also lets a stream wait for the connection. Without Streams the client pauses for up to
 // half a minute after each stream that could not be opened, also when the broker is back meanwhile.
@@ -89,7 +90,8 @@ func (s *Streams) check(client *vkit.SubscriptionAdminClient) error {
 	return nil
 }
 
-// of returns the streams of a subscription's consumer, or nil.
+// of returns the streams of a subscription's consumer. It returns nil if there is no consumer, or
+// if s is nil.
 func (s *Streams) of(subscription string) *openStreams {
 	if s == nil {
 		return nil
@@ -181,8 +183,9 @@ func (o *openStream) SendMsg(m any) error {
 }
 
 // CloseSend half-closes the stream, and cancels it if it has not ended after endTime. The client half-closes
-// a stream on which the broker has not answered a keep-alive, and may not answer the half-close either. The
-// client would notice that by its next keep-alive, which SendMsg drops.
+// a stream on which the broker has not answered a keep-alive. Such a broker may not answer the half-close
+// either. Without Streams the client's next keep-alive then fails, and the client opens another stream. But
+// SendMsg drops that keep-alive.
 func (o *openStream) CloseSend() error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -195,13 +198,13 @@ func (o *openStream) CloseSend() error {
 	return o.ClientStream.CloseSend()
 }
 
-// widen ends the stream when there is room for twice the load room, for which it was opened, for a
-// sixteenth of the budget at least, and for the load most at most. The client then opens another
-// stream.
+// widen ends the stream when there is room for twice the load room, for which the stream was
+// opened. The load to wait for is at least a sixteenth of the budget, and at most the load most,
+// which is three quarters of the budget. The client then opens another stream.
 //
 // widen half-closes the stream, because the server ends a half-closed stream after the messages
-// that it has sent. After a cancel the messages on their way would come again after leaseTime, with
-// a delivery count that is one higher.
+// that it has sent. A cancel would lose the messages on their way. Each would come again when its
+// lease ends, after leaseTime, and its delivery count would be one higher.
 func (o *openStream) widen(b *budget, room, most load) {
 	least, twice := b.limit.part(1, 16), room.plus(room)
 	enough := load{

@@ -83,13 +83,14 @@ func (m *metrics) pullFailing(tries int) { m.notPulled.Store(int64(tries)) }
 
 // FailuresInARow returns the highest count of failures in a row: batches that met an outage of the
 // database, or pulls that brought nothing. With Options.Streams it is at least 1 while no stream has worked
-// for 20 seconds. While the count is above 0, the consumer applies no event, or receives no new event.
+// for 20 seconds, for example because the broker is away. While the count is above 0, the consumer
+// applies no event, or receives no new event.
 func (c *Consumer) FailuresInARow() int64 {
 	return max(c.metrics.inARow.Load(), c.metrics.pullFailures())
 }
 
-// pullFailures returns the number of pulls in a row that the broker has refused. It is at least 1 while the
-// subscription has no topic, or no stream works.
+// pullFailures returns the number of pulls in a row that the broker has refused. While the subscription has no
+// topic, or no stream works, the number is at least 1.
 func (m *metrics) pullFailures() int64 {
 	if m.noTopic.Load() || m.away() {
 		return max(1, m.notPulled.Load())

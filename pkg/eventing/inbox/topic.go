@@ -10,8 +10,8 @@ import (
 )
 
 const (
-	// lookAtTopicEvery is how often a consumer looks at its subscription, and lookAtTopicTime bounds
-	// one look.
+	// lookAtTopicEvery is how often a consumer looks whether its subscription has a topic, and
+	// lookAtTopicTime bounds one look.
 	lookAtTopicEvery = time.Minute
 	lookAtTopicTime  = 10 * time.Second
 	// deletedTopic is the topic of a subscription whose topic was deleted.
@@ -51,8 +51,8 @@ func (c *Consumer) lookAtTopic(ctx context.Context) {
 }
 
 // sayFilter logs a filter that was not there at the last look. The broker acknowledges the messages that a
-// filter leaves out, so nothing else shows them. An operator may have set it on purpose, so no metric
-// shows a failure.
+// filter leaves out, so nothing else shows them. An operator may have set the filter on purpose. So
+// sayFilter logs one line, and no metric shows a failure.
 func (c *Consumer) sayFilter(ctx context.Context, filter string) {
 	if filter != "" && filter != c.filter {
 		c.log.WarnContext(ctx, "subscription has a filter: the events that it leaves out never arrive", "filter", filter)

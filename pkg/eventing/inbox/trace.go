@@ -72,6 +72,7 @@ func (c *Consumer) traceDeadLetter(ctx context.Context, d *delivery, reason erro
 	span.End()
 }
 
+// transaction returns ctx with the transaction's span.
 func (a *attempt) transaction(ctx context.Context) context.Context {
 	if a == nil {
 		return ctx
@@ -79,12 +80,14 @@ func (a *attempt) transaction(ctx context.Context) context.Context {
 	return trace.ContextWithSpan(ctx, a.apply)
 }
 
+// committed ends the transaction's span.
 func (a *attempt) committed() {
 	if a != nil {
 		a.apply.End()
 	}
 }
 
+// handled ends the span of d, whose outcome is o.
 func (a *attempt) handled(d *delivery, o Outcome) {
 	if a == nil || a.process[d] == nil {
 		return
@@ -93,6 +96,7 @@ func (a *attempt) handled(d *delivery, o Outcome) {
 	a.process[d].End()
 }
 
+// failed ends all spans with the error of the transaction.
 func (a *attempt) failed(err error, class string) {
 	if a == nil {
 		return

@@ -13,17 +13,19 @@ import (
 	"example.com/lockstep/pkg/eventing/checkpoint"
 )
 
-// begin queues BEGIN and the settings of a batch's transaction. wait bounds the wait for each lock.
-// The plans of the first statements do not depend on statistics, so the session keeps them.
+// begin queues BEGIN and the settings of a batch's transaction. They are sent together with the first
+// statements of the transaction. wait bounds the wait for each lock. The plans of these
+// first statements do not depend on statistics, so the session uses generic plans and keeps them.
 func begin(b *pgx.Batch, wait time.Duration) {
 	b.BeginTx(pgx.TxOptions{IsoLevel: pgx.ReadCommitted})
 	b.Queue(`SELECT set_config('plan_cache_mode', 'force_generic_plan', true), set_config('lock_timeout', $1, true)`,
 		strconv.FormatInt(wait.Milliseconds(), 10))
 }
 
-// planEachTime makes Postgres plan each further statement again. A kept plan from before the tables
-// filled up would scan them for each batch, until the next ANALYZE. A handler may keep the plans of
-// its own statements (txn.KeepPlans).
+// planEachTime queues a setting that makes Postgres plan each further statement again, for the
+// arrays in its parameters. A kept plan from the time before the tables filled up would scan the
+// tables for each batch, until the next ANALYZE. A handler may set plan_cache_mode for its own
+// statements if their plans can be kept (txn.KeepPlans).
 func planEachTime(b *pgx.Batch) {
 	b.Queue(`SELECT set_config('plan_cache_mode', 'force_custom_plan', true)`)
 }
@@ -38,11 +40,13 @@ func planEachTime(b *pgx.Batch) {
 //   - While aggregates wait for locks, another batch waits for shortLockWait.
 //   - The tries of events that were put off share maxLockWait with each other, like the parts.
 const (
+	// maxLockWait is the longest wait for a lock.
 	maxLockWait = time.Second
-	// shortLockWait is longer than most writers hold a lock, so that events that were put off get one
-	// between them.
+	// shortLockWait is longer than most writers hold a lock. So on a row that such writers lock one after
+	// the other, a few events that were put off still get the lock.
 	shortLockWait = 50 * time.Millisecond
-	minLockWait   = 2 * time.Millisecond
+	// minLockWait is the shortest wait for a lock.
+	minLockWait = 2 * time.Millisecond
 )
 
 // shareOfWait is how long each of n transactions waits for a lock if they share maxLockWait.
@@ -50,6 +54,7 @@ func shareOfWait(n int) time.Duration {
 	return max(minLockWait, min(shortLockWait, maxLockWait/time.Duration(n)))
 }
 
+// lockWait is how long batch's transaction waits for each lock.
 func (c *Consumer) lockWait(batch []*delivery) time.Duration {
 	waiting := int(c.blocked.counts[lockedRow].Load())
 	switch {
@@ -63,8 +68,9 @@ func (c *Consumer) lockWait(batch []*delivery) time.Duration {
 	return maxLockWait
 }
 
-// tryBatch applies batch in one transaction, which also saves the offset. A duplicate has no
-// outcome. If ctx ends, the transaction has drainTime left.
+// tryBatch applies batch in one transaction, which also saves the offset of batch. It returns the
+// outcome of each event. A duplicate has no outcome. If ctx ends, the transaction has drainTime
+// left.
 func (c *Consumer) tryBatch(ctx context.Context, batch []*delivery) (map[uuid.UUID]Outcome, error) {
 	draining, end := after(ctx, drainTime)
 	defer end()
@@ -133,11 +139,11 @@ func (c *Consumer) change(ctx context.Context, tx pgx.Tx, changes []Change, outc
 	return nil
 }
 
-// offset returns the offset that batch's transaction saves, and the greatest publish time in batch. It is
-// that of the newest message in batch, but before the first message of each blocked aggregate, and before
-// the first waiting message of each tenant, because a seek to the offset acknowledges all messages up to
-// it. If this transaction blocks an event of batch, the event's held inbox row keeps the safe position
-// before it.
+// offset returns the offset that batch's transaction saves, and the greatest publish time in batch. The
+// offset is that of the newest message in batch. But the offset is before the first message of each blocked
+// aggregate, and before the first waiting message of each tenant, because a seek to the offset acknowledges
+// all messages up to it. If an event of batch is blocked by this transaction, the offset still counts the
+// event's message. The event's held inbox row then keeps the safe position before the event.
 func (c *Consumer) offset(batch []*delivery) (o checkpoint.Offset, newest time.Time) {
 	m := slices.MaxFunc(batch, func(a, b *delivery) int {
 		return a.message().PublishTime.Compare(b.message().PublishTime)

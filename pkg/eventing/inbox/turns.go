@@ -7,8 +7,9 @@ import (
 
 const (
 	// While several tenants are active, a batch has a quarter of the waiting messages, but at least
-	// leastShared and at most sharedBatch, because a message waits for the running transaction and
-	// then for its own.
+	// leastShared and at most sharedBatch. The batch is small, because a message waits for the
+	// running transaction and then for its own transaction. A transaction with 100 messages takes
+	// some 15 ms.
 	sharedBatch, leastShared = 100, 8
 	// quantum is how many messages of a tenant are taken at most before the next tenant's turn.
 	quantum = 16
@@ -18,16 +19,17 @@ const (
 )
 
 // turns has the messages in hand that are in no batch yet. They leave by round robin over their
-// tenants, and the messages of one tenant in the order in which they came. So a tenant's next
-// message waits only for the running batch, unless there are more tenants than a batch has
-// messages. Only the worker goroutine uses turns.
+// tenants, and the messages of one tenant leave in the order in which they came. Each tenant has a
+// part in the next batch, unless there are more tenants than a batch has messages. So a tenant's
+// next message waits only for the running batch, however many messages the other tenants have in
+// hand. The budget bounds the number of messages. Only the worker goroutine uses turns.
 type turns struct {
 	// lanes has the tenants with messages. next has the same lanes in the order of their turns.
 	lanes map[string]*lane
 	next  []*lane
 	count int
-	// last is the tenant of the last message. changed is when a message last came from another tenant
-	// than the one before.
+	// last is the tenant of the last message. changed is the last time when a message came from
+	// another tenant than the message before.
 	last    string
 	changed time.Time
 }
@@ -48,7 +50,7 @@ func (t *turns) push(d *delivery, now time.Time) {
 	l.messages = append(l.messages, d)
 }
 
-// lane returns a tenant's lane, which may be new. The caller adds a message.
+// lane returns a tenant's lane, at the end of the order if it is new. The caller adds a message.
 func (t *turns) lane(tenant string) *lane {
 	l := t.lanes[tenant]
 	if l == nil {
@@ -58,10 +60,12 @@ func (t *turns) lane(tenant string) *lane {
 	return l
 }
 
+// shared reports whether several tenants are active.
 func (t *turns) shared(now time.Time) bool {
 	return !t.changed.IsZero() && now.Sub(t.changed) < activeFor
 }
 
+// batch takes the next batch.
 func (t *turns) batch(now time.Time) []*delivery {
 	if t.shared(now) {
 		return t.take(min(max(t.count/4, leastShared), sharedBatch))
@@ -77,9 +81,10 @@ func (t *turns) first(unblocked []*delivery, now time.Time) []*delivery {
 	if t.shared(now) {
 		n = sharedBatch
 	}
-	// An event that was put off may meet its lock again, or one that has broken its connection may
-	// break it again, and so would the halves of the batch. So the batch ends with that event. It need
-	// not be the first one, because an earlier event may have been delivered again meanwhile.
+	// If the lock of an event that was put off is still there, the halves of a batch would wait for
+	// it once more each. If an event has broken its connection, the halves would do so again, and each
+	// time the server may end all sessions. So the batch ends with that event. It need not be the first
+	// one, because an earlier event may have been delivered again meanwhile.
 	if i := slices.IndexFunc(unblocked, (*delivery).endsBatch); i >= 0 {
 		n = min(n, i+1)
 	}

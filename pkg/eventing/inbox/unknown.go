@@ -7,8 +7,9 @@ import (
 	"time"
 )
 
-// ErrUnknown is returned by Decode if this build does not know the event's type, or the version of
-// its schema.
+// ErrUnknown is returned by Decode if this build does not know the event's type, or the version
+// of its schema. Either the event is poison, which no build can read, or this build is older than
+// the producer's build.
 var ErrUnknown = errors.New("this build does not know it")
 
 const (
@@ -18,7 +19,7 @@ const (
 	// holdTurn is the longest time that an unknown event waits for its turn to write its inbox row
 	// (holdLater). A thousand events take about that time if the database is sound.
 	holdTurn = time.Second
-	// maxUnknown is the number of aggregates with unknown events at which the build counts as at fault,
+	// maxUnknown is a number of aggregates. If that many have unknown events, the build counts as at fault,
 	// unless knownPerUnknown shows that it is not.
 	maxUnknown = 10
 	// knownPerUnknown is how many known events must be handled for each aggregate with an unknown
@@ -26,9 +27,9 @@ const (
 	knownPerUnknown = 10
 )
 
-// unknowns is the set of aggregates whose next event this build does not know. If they are many,
-// and few known events succeed, the producer was deployed before the consumer, and the events must
-// not become dead letters.
+// unknowns is the set of aggregates whose next event this build does not know. If there are few
+// such aggregates, their events are poison. If there are many, and few known events succeed, the
+// producer was deployed before the consumer. In that case the events must not become dead letters.
 type unknowns struct {
 	mu      sync.Mutex
 	keys    map[string]struct{}
@@ -60,6 +61,7 @@ func (u *unknowns) leave(key string) {
 	delete(u.keys, key)
 }
 
+// success counts n events that were handled.
 func (u *unknowns) success(n int) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -75,8 +77,10 @@ func (u *unknowns) outnumbered(since int64) bool {
 }
 
 // poison reports whether an unknown event is at fault. since is the result of enter for the event.
-// late says that the event has waited for unknownTime. If the event is not at fault, the caller
-// asks again when changed is closed, or when the event is late.
+// late says that the event has waited for unknownTime. The event is at fault if enough known events
+// were handled after it came (knownPerUnknown). The event is also at fault if it is late and fewer
+// than maxUnknown aggregates have unknown events. Otherwise the caller asks again when changed is
+// closed, or when the event is late.
 func (u *unknowns) poison(since int64, late bool) (is bool, changed <-chan struct{}) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -97,7 +101,8 @@ func (u *unknowns) warnDue() (aggregates int, now bool) {
 
 // holdLater tries again to write the inbox row of an unknown event, which may wait for hours. done says
 // that another instance has applied the event. The tries of all events take turns, so that thousands of
-// them leave connections to other statements while the database is slow.
+// them leave the connections to other statements while the database is slow. An event waits for its turn
+// for holdTurn at most, because awaitVerdict then has to look for the event's verdict.
 func (c *Consumer) holdLater(ctx context.Context, d *delivery) (done bool) {
 	if d.held {
 		return false
@@ -112,7 +117,8 @@ func (c *Consumer) holdLater(ctx context.Context, d *delivery) (done bool) {
 }
 
 // awaitVerdict blocks d's aggregate until d is found to be poison. If the build is too old, that
-// never happens, and when the process ends, the messages go back to the broker for the next build.
+// never happens. Then nothing is dead-lettered, and when the process ends, the messages go back
+// to the broker for the next build.
 func (c *Consumer) awaitVerdict(ctx context.Context, d *delivery) {
 	c.block(ctx, d, unknownEvent, func(ctx context.Context) {
 		since := c.unknown.enter(d.key())

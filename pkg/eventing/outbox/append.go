@@ -22,15 +22,18 @@ var (
 	// check pattern (Hohpe and Woolf, "Enterprise Integration Patterns", 2003).
 	ErrPayloadTooLarge = errors.New("payload too large for an event")
 	// ErrVersionTaken means that the aggregate already has an event with the version of an appended
-	// event. Two transactions have started from the same state of the aggregate.
+	// event. Two transactions have started from the same state of the aggregate. The caller must roll
+	// back its transaction.
 	ErrVersionTaken = errors.New("the aggregate has an event of this version")
 	// ErrVersionSkipped means that the aggregate has no event with the version before that of an
 	// appended event. The owner has lost a version, or has written a version without an event.
 	ErrVersionSkipped = errors.New("the aggregate has no event of the version before")
-	// ErrSourceAnswered means that the aggregate already has an event that answers the same source
-	// event. The caller rolls the transaction back and treats it as done.
+	// ErrSourceAnswered means that the aggregate already has an event that answers the same
+	// source event. The transaction is a repetition. The caller rolls it back and treats it as
+	// done.
 	ErrSourceAnswered = errors.New("the source event is answered already")
-	// ErrIDTaken means that the outbox already has an event with the id of an appended event.
+	// ErrIDTaken means that the outbox already has an event with the id of an appended event. The
+	// caller must roll back its transaction.
 	ErrIDTaken = errors.New("the outbox has an event of this id")
 )
 
@@ -40,13 +43,14 @@ var (
 // The parameter with may be nil. Append sends the statements that are queued on with in the same
 // round trip, before the events. An owner queues the statement that changes its row, so that the
 // row and the event together cost one round trip. The callbacks of these statements have run when
-// Append returns.
+// Append returns. Append does not change with.
 //
 // If an event is invalid, Append sends nothing, and the error names the field. The first event of
-// an aggregate may have any version. Each later event must have the next version, however long ago
-// the newest event was published. Append also refuses a second event of an aggregate for the same
-// source event, and an event of an epoch that is not the present one. After any error the caller
-// rolls back. An event without a trace context gets the trace context of ctx.
+// an aggregate may have any version. Each later event must have the next version, even if the
+// newest event was published long ago, because the purge never deletes that event. Append
+// also refuses a second event of an aggregate for the same source event, and an event of an epoch
+// that is not the present one. After any error the caller rolls back. An event without a trace
+// context gets the trace context of ctx.
 func Append(ctx context.Context, tx pgx.Tx, with *pgx.Batch, events ...eventing.Event) error {
 	if err := check(events); err != nil {
 		return fmt.Errorf("append event: %w", err)
@@ -80,8 +84,8 @@ func write(ctx context.Context, tx pgx.Tx, with *pgx.Batch, events []eventing.Ev
 	return nil
 }
 
-// copied returns a copy of b, or an empty batch if b is nil. The caller may send b again, in
-// another transaction, so Append must not add the event to b.
+// copied returns a copy of b, or an empty batch if b is nil. Append adds the event to the copy. The
+// caller may send b again, in another transaction, and b must not contain the event then.
 func copied(b *pgx.Batch) *pgx.Batch {
 	if b == nil {
 		return &pgx.Batch{}

@@ -50,7 +50,8 @@ func (r *Relay) step(ctx context.Context, s *claimSchedule, toPublish chan<- *le
 	}
 }
 
-// claimWithRoom claims new events, or waits until there may be room for them.
+// claimWithRoom claims new events if there is room for them. Otherwise it waits until there may
+// be room.
 func (r *Relay) claimWithRoom(ctx context.Context, s *claimSchedule, paused []string, wakeup bool, toPublish chan<- *leasedBatch) {
 	if !r.inFlight.reserve(byClaim) {
 		if wakeup {
@@ -64,6 +65,7 @@ func (r *Relay) claimWithRoom(ctx context.Context, s *claimSchedule, paused []st
 	}
 }
 
+// pausedTypes returns the aggregate types of paused topics.
 func (r *Relay) pausedTypes() (kinds []string) {
 	for kind, p := range r.pauses {
 		if p.paused() {
@@ -86,8 +88,9 @@ func (r *Relay) claimFailed(ctx context.Context, s *claimSchedule, err error) {
 		"error", err, "failures", s.failures, "held_up_ms", time.Since(s.since).Milliseconds(), "retry_in_ms", pause.Milliseconds())
 }
 
-// claimLost notes that a claim has failed. After queue.ErrAnotherServer a heartbeat must meet that
-// server before the next claim. After any other error the claim may have been committed nevertheless.
+// claimLost notes that a claim has failed. If its error is queue.ErrAnotherServer, the server has
+// refused the claim, and a heartbeat must meet that server before the next claim. After any other error
+// the claim may have been committed nevertheless.
 func (r *Relay) claimLost(err error) {
 	if errors.Is(err, queue.ErrAnotherServer) {
 		signal(r.wakeHeartbeats)
@@ -192,8 +195,9 @@ func (c claimResult) events() (n int) {
 	return n
 }
 
-// dispatch makes the batches of a claim batches in flight, and sends them to the publishers. It also
-// holds tenants that the claim shows to be busy. It returns how many of the batches are probes.
+// dispatch sends the batches of a claim to the publishers. It counts the batches as in flight, and
+// frees the room that was reserved for the claim. It also holds tenants that the claim shows to be busy
+// (see holdBusy). dispatch returns how many of the batches are probes.
 func (r *Relay) dispatch(b claimResult, toPublish chan<- *leasedBatch) (probes int) {
 	added := r.inFlight.add(b)
 	if !b.candidates {

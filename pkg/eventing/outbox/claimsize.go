@@ -7,18 +7,21 @@ import (
 )
 
 const (
+	// minAggregates and maxAggregates bound the field aggregates of claimSize.
 	minAggregates, maxAggregates = 16, 500
-	minPerAggregate              = 100
-	maxPerAggregate              = maxRequestMessages
+	// minPerAggregate and maxPerAggregate bound the field versions of claimSize.
+	// maxPerAggregate is the number of messages that a publish request takes.
+	minPerAggregate = 100
+	maxPerAggregate = maxRequestMessages
 )
 
 // claimSize is how many aggregates the next claim takes, and how many versions of each. It adapts
-// to the claims.
+// to the result of each claim.
 //
-// The more events share a request, the more events of the aggregate leave per second, because an
-// aggregate has one request on its way at a time. But an aggregate that is far behind must not fill
-// a claim while other aggregates wait. So the number of versions grows only while the claims have
-// room for all aggregates.
+// An aggregate has only one request on its way at a time. So the more events share a request, the
+// more events of the aggregate leave per second. But the size of a claim is bounded, and an
+// aggregate that is far behind must not fill a claim while other aggregates wait. So the number of
+// versions grows only while the claims have room for all aggregates.
 type claimSize struct {
 	mu sync.Mutex
 	// aggregates is the number of aggregates that are likely to fill a claim. versions is the

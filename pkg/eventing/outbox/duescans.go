@@ -18,7 +18,7 @@ func (f *followUps) scheduleScan(from datedLow, at time.Time) {
 	signal(f.wakeScans)
 }
 
-// scanFor schedules a scan for the events of a batch and those behind it.
+// scanFor schedules a scan that finds the events of a batch and those behind it.
 func (f *followUps) scanFor(b *leasedBatch, at time.Time) { f.scheduleScan(b.low, at) }
 
 // addScan expects the lock. If a scan is scheduled already, the two become one scan, which begins
@@ -58,8 +58,9 @@ func (f *followUps) endScan() {
 //
 // search starts s again from the low of these types if s has no page left, or if the server has another
 // life. It also does so if the low of these types is later than the low of s: then the relay's low has
-// not covered s since the last page. A search does not start from the lows of batches in flight, whose
-// events it cannot lease: the low of a batch may be queue.Beginning.
+// not covered s since the last page. A search does not start from the lows of batches in flight,
+// because it cannot lease their events: a batch that the sweep has found has queue.Beginning as its
+// low.
 func (f *followUps) search(s *probeScan, types []string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -70,7 +71,7 @@ func (f *followUps) search(s *probeScan, types []string) {
 	f.searching = s.low
 }
 
-// endSearch notes that the page of a search is complete.
+// endSearch notes that the page of a search is complete. The events that it has found are in flight already.
 func (f *followUps) endSearch() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -155,8 +156,8 @@ func (f *followUps) present(paused []string) exclusions {
 
 // meetGone expects the lock. It notes the relays that a heartbeat has found gone, and reports whether
 // it has found one of them for the first time. It forgets a gone relay that is alive again. Such a
-// relay had only lost its session, and its heartbeat was late. To ignore its leases meanwhile is
-// safe, because the order of events does not depend on leases.
+// relay had only lost its session, and its heartbeat was late. Until now this relay has ignored its
+// leases, which is safe, because the order of events does not depend on leases.
 func (f *followUps) meetGone(gone, alive []string, now time.Time) (first bool) {
 	for _, token := range gone {
 		_, known := f.goneRelays[token]

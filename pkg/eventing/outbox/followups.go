@@ -9,8 +9,9 @@ import (
 )
 
 // followUps has the work that one goroutine of a relay leaves for another goroutine. The work is
-// claims, scans and retries, each with the time when it is due. "Lows and lives" in doc.go says
-// what a low is.
+// claims, scans and retries, each with the time when it is due. The method low computes the relay's
+// low watermark from followUps. In the names of fields and in comments, a "low" is a snapshot that
+// did not see certain events. So a scan of the rows that the low did not see finds these events.
 //
 // The methods are in several files: duescans.go has those on scans, held.go and turns.go those on held tenants, heartbeat.go
 // computes the low, and handover.go opens handovers.
@@ -25,8 +26,9 @@ type followUps struct {
 	seen queue.TxSnapshot
 	// met is the server that answered the last heartbeat. seen is a snapshot of that server.
 	met meeting
-	// published are the last published versions of aggregates. Other relays have skipped an event
-	// behind such a version, so the relay that published the version must claim it.
+	// published are the last published versions of aggregates. Relays that saw an event
+	// behind such a version skipped the event, because the version was not published yet. So
+	// the relay that published the version must claim the event.
 	published versions
 	// scanLow is the snapshot from which the next scan starts, and scanAt is when that scan is due.
 	scanLow queue.TxSnapshot
@@ -38,8 +40,9 @@ type followUps struct {
 	// not cover the search any more.
 	searching datedLow
 	// skippedTypes has the aggregate types of which the relay has skipped events, or handed them back, because their topic
-	// was paused. The snapshot of a type is the start of the scan that is due when its topic resumes. With a common
-	// snapshot each resume of a topic would scan from the beginning of another topic's pause.
+	// was paused. The snapshot of a type is the start of the scan that is due when its topic resumes. Each type has a
+	// snapshot of its own. With a common snapshot each resume of a topic would scan from the beginning of another topic's
+	// pause.
 	skippedTypes map[string]queue.TxSnapshot
 	// held are the tenants that wait for turns. The tenant with the next turn comes first. The
 	// published versions of held tenants are not in the field published.
@@ -49,13 +52,15 @@ type followUps struct {
 	// pausedTypes are the aggregate types of paused topics. aliveRelays are the other
 	// relays' tokens.
 	pausedTypes, aliveRelays []string
-	// goneRelays has the token of each relay whose process has ended, with the time at which its leases
-	// are over. Until then this relay ignores them.
+	// goneRelays has the token of each relay whose process has ended, with a time. Until that time this
+	// relay ignores the leases of the gone relay. After that time these leases are over in any case.
 	goneRelays map[string]time.Time
 	// unknownLeasesUntil is the time until which this relay may have leases that it does not know of.
 	// A claim or a renewal that failed may have been committed, and a failover may have undone the
 	// statement that ended a lease.
-	unknownLeasesUntil               time.Time
+	unknownLeasesUntil time.Time
+	// wakeClaims wakes the claim loop, wakeScans wakes the scan loop, and wakeTurns wakes the turn
+	// loop.
 	wakeClaims, wakeScans, wakeTurns chan struct{}
 }
 
@@ -68,19 +73,20 @@ func newFollowUps() *followUps {
 
 const (
 	// followUpDelay is the time from the mark of a published event to the claim of the events behind
-	// it, if Settle saw no such event. Such an event is rare: it was committed while Settle ran.
-	// Without the delay the claims after published events would be most of a relay's cost at low load.
+	// it, if Settle saw no such event. Such an event is rare, because it was committed while Settle
+	// ran. Without the delay each published event would cause a claim, and these claims would be most
+	// of a relay's cost at low load.
 	followUpDelay = 20 * time.Millisecond
-	// heldFollowUpDelay takes the place of followUpDelay for a held tenant. The tenant's events wait
-	// in any case, and one claim then serves about a hundred versions.
+	// heldFollowUpDelay takes the place of followUpDelay for a held tenant. The tenant's events
+	// wait in any case. With the longer delay one claim serves about a hundred versions.
 	heldFollowUpDelay = 250 * time.Millisecond
 	// maxFollowUps bounds a list of versions. The oldest versions beyond the bound are dropped, and
 	// a scan finds the events behind the dropped versions.
 	maxFollowUps = maxEvents
 )
 
-// settled notes the follow-ups of results that have been written, while their batches are still in
-// flight. followed says that Settle saw an event behind a published one.
+// settled notes the follow-ups of results that have been written. The batches of the results
+// are still in flight. followed says that Settle saw an event behind a published one.
 func (f *followUps) settled(written []*unsettled, followed bool) {
 	now := time.Now()
 	claimAt := now.Add(followUpDelay)
@@ -127,7 +133,8 @@ func (f *followUps) follow(u *unsettled, now, claimAt time.Time) {
 	}
 }
 
-// dropExcess expects the lock. It drops versions beyond the bound, in favour of a scan.
+// dropExcess expects the lock. It drops versions beyond the bound, and schedules a scan that
+// finds the events behind them.
 func (f *followUps) dropExcess() {
 	if low := f.published.dropExcess(); low != "" {
 		f.addScan(low, time.Now())
@@ -177,9 +184,9 @@ func (f *followUps) claimEnded(c queue.Claimed, taken toClaim, from queue.TxSnap
 
 // hasLeft reports whether a claim may have left events that no living relay takes care of. c shows
 // whether the claim had to skip such events. alive are the relays whose leased events the claim has
-// left to them. If a relay in alive has ended, this relay may have scanned from its row before the
-// claim. An event with its lease may have been committed in between, and then only the claim has seen
-// the event.
+// left to them. A relay in alive may have ended during the claim, and this relay may have taken over
+// its row and scanned before the claim. An event with the ended relay's lease may have been committed
+// between that scan and the claim. Then only the claim has seen the event.
 func (f *followUps) hasLeft(c queue.Claimed, alive []string) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -187,6 +194,7 @@ func (f *followUps) hasLeft(c queue.Claimed, alive []string) bool {
 		slices.ContainsFunc(alive, func(token string) bool { return !slices.Contains(f.aliveRelays, token) })
 }
 
+// relays returns the number of living relays.
 func (f *followUps) relays() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -201,7 +209,8 @@ func (f *followUps) giveBack(taken toClaim) {
 	f.dropExcess()
 }
 
-// forgetRetries clears the due time of retries, because the caller is about to claim them.
+// forgetRetries clears the due time of the retries that were postponed so far. The caller is
+// about to claim them.
 func (f *followUps) forgetRetries() {
 	f.mu.Lock()
 	defer f.mu.Unlock()

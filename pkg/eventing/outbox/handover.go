@@ -18,7 +18,8 @@ import (
 const (
 	// mostClockError is the largest error of the estimate of the database's time (queue.Clock.Error)
 	// with which a relay opens handovers. The relay counts a lease as shorter by that error.
-	// mostClockAge is the largest age of that estimate.
+	// mostClockAge is the largest age of the reading of the database's clock with which a relay opens
+	// handovers.
 	mostClockError, mostClockAge = time.Second, 3 * queue.HeartbeatEvery
 	// handoverTime is the age at which an open handover is closed. By then its lease is over, and each
 	// claim that began before the end of the lease has ended. Such a claim counts the lease as lasting,
@@ -33,8 +34,8 @@ const (
 )
 
 // Handover passes the event of one transaction to the relay of the same process. The relay publishes
-// the event straight after the commit, without a claim. The event is written with the relay's lease,
-// so that no other relay publishes it.
+// the event straight after the commit, without a claim that finds the event in the table. For this
+// the event is written with the relay's lease, so that no other relay publishes it.
 //
 // A handover is only a shortcut. If the relay cannot take the event, Append writes the event
 // without a lease, and the relays find it as usual. After the transaction the caller calls Committed
@@ -55,15 +56,16 @@ type Handover struct {
 	size   int       // of the payload, in bytes
 	low    datedLow  // of the event
 	opened time.Time // when Append was called
-	// since is when the lease begins, by the database's clock: the moment opened, or up to clockError
-	// earlier.
+	// since is when the lease begins, by the database's clock. That is the moment opened, or up to
+	// clockError earlier.
 	since      time.Time
 	clockError time.Duration
-	tx         pgx.Tx
+	// tx is the transaction of the event.
+	tx pgx.Tx
 	// hasUnleased is true if Append has written events without a lease.
 	hasUnleased bool
-	// uncertain is true if the event may not exist although the transaction has committed (see
-	// Handover).
+	// uncertain is true if the event may not exist although the transaction has committed. Append has
+	// written it within a savepoint, or has been called for another transaction, too.
 	uncertain bool
 
 	// leaseOver is true once the lease of the event is over (see isOver). The lock of inFlight guards it.
@@ -148,8 +150,9 @@ func (h *Handover) Committed() bool {
 
 // Failed tells the relay that the transaction has ended with an error. It may have committed
 // nevertheless, because the answer to COMMIT may be lost. The relay looks for the event within half a
-// second, twice more in the next seconds, and 33 s after Append. If the transaction had events without
-// a lease, the caller calls [Relay.Wake], too.
+// second, twice more in the next seconds, and 33 s after Append. By then the lease and all claims that
+// began before its end are over. If the transaction had events without a lease, the caller calls
+// [Relay.Wake], too.
 func (h *Handover) Failed() {
 	if h != nil {
 		h.lookFor(1)
@@ -168,16 +171,16 @@ func (h *Handover) lookFor(try int) {
 	})
 }
 
-// asRead returns e as a claim would read it, so that the message is the same. The payload is a
-// copy, because the caller may reuse its slice after Append.
+// asRead returns e as a claim would read it from the table. So the message is the same with and
+// without a claim. The payload is a copy, because the caller may reuse its slice after Append.
 func asRead(e eventing.Event) eventing.Event {
 	e.OccurredAt = e.OccurredAt.UTC().Truncate(time.Microsecond)
 	e.Payload, e.SourceEventID = bytes.Clone(notNull(e.Payload)), uuid.Nil
 	return e
 }
 
-// open opens h for a transaction that is about to write events. opened is false if the relay cannot
-// take the event.
+// open opens h for a transaction that is about to write events, and returns the lease of the event.
+// opened is false if the relay cannot take the event: see [Handover.Append].
 func (r *Relay) open(ctx context.Context, h *Handover, events []eventing.Event) (l lease, opened bool) {
 	now, clock := time.Now(), r.clock.Load()
 	if len(events) != 1 || ctx.Err() != nil || !h.opened.IsZero() {
@@ -222,8 +225,9 @@ func (r *Relay) accept(h *Handover) bool {
 
 // isOver reports whether the lease of a handover is over, and each claim that began before the end of
 // the lease has ended. From then on a claim finds the event if its transaction commits. clock must be a
-// reading from after the end of the lease by the clock of this process: an earlier reading would not
-// show that the database's clock was set back meanwhile, and that the lease lasts longer.
+// reading from after the end of the lease, as the clock of this process measures the lease. An earlier
+// reading would not show that the database's clock was set back meanwhile. If it was set back, the
+// lease lasts longer.
 func (h *Handover) isOver(now time.Time, clock queue.Clock) bool {
 	return now.Sub(h.opened) > handoverTime && clock.Answered.Sub(h.opened) > queue.LeaseTime &&
 		clock.At(now).Sub(h.since) > handoverTime

@@ -35,8 +35,9 @@ func (f *inFlight) endHandovers() {
 	f.handedTo = nil
 }
 
-// open adds h to the open handovers and returns true. An open handover counts as an event in flight.
-// Handovers leave room for two claims. open expects the lock of followUps.
+// open adds h to the open handovers and returns true. It returns false if the relay does not run, is
+// about to end, or has no room. An open handover counts as an event in flight. Handovers leave room for
+// two claims. open expects the lock of followUps.
 func (f *inFlight) open(h *Handover) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -111,7 +112,8 @@ func (f *inFlight) handBack(h *Handover) {
 	f.tryHandBack(h)
 }
 
-// tryHandBack is handBack under the lock. It does nothing if there is no room for a batch.
+// tryHandBack does the work of handBack, and expects the lock. It does nothing if there is no room for
+// a batch.
 func (f *inFlight) tryHandBack(h *Handover) {
 	if _, open := f.handovers[h]; !open || f.handedTo == nil ||
 		f.events+f.reserved*claimEvents >= maxEvents || f.bytes+h.size+f.reserved*claimBytes > maxBytes {
@@ -145,10 +147,10 @@ func (u *unsettled) isMissing(lost []uuid.UUID) bool {
 
 // closeResolved closes each handover whose event was in the table, because Settle has taken the lease
 // from it. followUps.settled has scheduled a scan for the event. closeResolved also closes each
-// handover whose lease was over before Settle looked for the event: the transaction has rolled back, or
-// a claim finds the event after the commit. If another relay has claimed the event, this relay scans
-// for it all the same, as for a batch whose lease was lost: the other relay may have no low in the
-// table.
+// handover whose lease was over before Settle looked for the event. If such an event is not in the
+// table, its transaction has rolled back, or a claim finds the event after the commit. If another relay
+// has claimed the event, this relay scans for it all the same, as for a batch whose lease was lost: the
+// other relay may have no low in the table.
 func (s *settler) closeResolved(written []*unsettled, done queue.Settled) {
 	for _, u := range written {
 		h := u.batch.unresolved

@@ -21,7 +21,8 @@ type registration struct {
 	failures int
 }
 
-// register writes the relay's row into the table of relays, before the first claim.
+// register writes the relay's row into the table of relays. The relay registers before its first
+// claim.
 func (r *Relay) register(ctx context.Context, s *claimSchedule) {
 	if err := r.writeHeartbeat(ctx, false); err != nil {
 		r.claimFailed(ctx, s, err)
@@ -41,6 +42,7 @@ func (r *registration) goneIn() time.Duration {
 	return r.last.GoneIn
 }
 
+// failed returns the number of heartbeats that have failed since the last answered one.
 func (r *registration) failed() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -97,8 +99,8 @@ func (r *Relay) writeHeartbeat(ctx context.Context, ended bool) error {
 	return nil
 }
 
-// deregister writes into the relay's row that the relay has ended, so that the other relays need
-// not miss heartbeats first.
+// deregister writes into the relay's row that the relay has ended. Otherwise the other relays
+// would notice the end only after some missed heartbeats.
 func (r *Relay) deregister(closing context.Context) {
 	if !r.followUps.due().registered || closing.Err() != nil {
 		return
@@ -108,18 +110,20 @@ func (r *Relay) deregister(closing context.Context) {
 	}
 }
 
-// low returns the relay's low. It reads the lists and the batches in flight in one critical
-// section: while the lists are locked, a batch that is to move into a list stays in flight, and if
-// a version has left a list, the events that were claimed behind it are in flight already. Two
-// separate reads could miss a batch that moves twice between them.
+// low returns the relay's low watermark, a snapshot that saw none of the unfinished events. The
+// unfinished events are in the lists of followUps and in the batches in flight. low reads the lists
+// and the batches in one critical section. While the lists are locked, a batch that is to move into
+// a list stays in flight. If a version has left a list, the events that were claimed behind the
+// version are in flight already. Two separate reads could miss a batch that moves twice between the
+// reads.
 func (f *followUps) low(inFlight *inFlight) queue.TxSnapshot {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return queue.Earliest(f.lowOfLists(func(string) bool { return true }), inFlight.low(f.met))
 }
 
-// lowOfLists expects the lock. It returns the low of the lists, without events in flight, and without skipped events of
-// paused topics for whose type these returns false.
+// lowOfLists expects the lock. It returns a snapshot that saw none of the unfinished events. The snapshot may have seen
+// events in flight. It may also have seen skipped events of paused topics, if these returns false for their type.
 func (f *followUps) lowOfLists(these func(kind string) bool) queue.TxSnapshot {
 	low := queue.Earliest(f.seen, f.published.low(), f.scanLow, f.met.low(f.scanning), f.met.low(f.searching))
 	for kind, skipped := range f.skippedTypes {
@@ -160,8 +164,8 @@ func (f *followUps) heartbeatWritten(b queue.HeartbeatResult, restart bool) {
 }
 
 // meet expects the lock. It notes that the relay has met another server, or its first one, and empties
-// the lists. The caller schedules a scan from b.Low, which replaces the lists: it finds their events,
-// or notes again that it skips them.
+// the lists. The caller schedules a scan from b.Low, the floor of the meeting. This scan replaces the
+// lists, because it finds their events, or notes again that it skips them.
 func (f *followUps) meet(b queue.HeartbeatResult) {
 	f.met, f.seen = meeting{lifeOf(b.Server), b.Low}, b.Seen
 	f.scanLow = ""

@@ -7,8 +7,9 @@ import (
 	"example.com/lockstep/pkg/eventing/outbox/queue"
 )
 
-// heldTenant is a tenant whose events leave in turns. Other claims and scans skip these events. low,
-// scanning, leftLow and skippedLow are lows of its unfinished events.
+// heldTenant is a tenant whose events leave in turns. The relay's other claims and scans skip these
+// events. low, scanning, leftLow and skippedLow are lows of its unfinished events (see "Lows and lives"
+// in doc.go), so the relay's low is not later than they are.
 type heldTenant struct {
 	name string
 
@@ -43,27 +44,28 @@ type heldTenant struct {
 
 	// Only the goroutine of the turns uses the fields below.
 
-	// pages is how many turns read a page of the scan before one turn claims events behind published
-	// versions again. pagesLeft counts these turns down.
+	// pages is a number of turns. While the scan has pages left, that many turns each read a page
+	// before one turn claims events behind published versions again. pagesLeft counts these turns down.
 	pages, pagesLeft int
 	// rows is how many rows a page of the scan reads. If the turn may claim more events than that, the
-	// page has a row for each event. More rows would cost time, because a claim also looks at the rows
-	// that it leaves.
+	// page has a row for each event. In a page that is full of the tenant's events, rows should be about
+	// the number that a turn claims, because a claim also looks at the rows that it leaves.
 	rows int
 	// rereads is true if the next page reads the rows of the last page again, because the last claim was
-	// truncated.
+	// truncated. The last claim has taken most of them.
 	rereads bool
-	// versions is how many published versions a turn looks behind, or more if the turn may claim more
-	// events.
+	// versions is how many published versions a turn looks behind. A turn that may claim more events
+	// than that looks behind as many versions as events.
 	versions int
 }
 
-// lowest is the low of the tenant, without events in flight.
+// lowest returns a snapshot that saw none of the tenant's unfinished events, except those in
+// flight.
 func (h *heldTenant) lowest(met meeting) queue.TxSnapshot {
 	return queue.Earliest(h.lowOfScans(met), h.published.low())
 }
 
-// lowOfScans is the low of the tenant's scans.
+// lowOfScans returns a snapshot that saw none of the events for which the tenant's scans look.
 func (h *heldTenant) lowOfScans(met meeting) queue.TxSnapshot {
 	return queue.Earliest(h.low, met.low(h.scanning), h.leftLow, h.skippedLow)
 }
@@ -108,13 +110,14 @@ func (f *followUps) heldTenant(name string) *heldTenant {
 	return nil
 }
 
+// heldTenants returns how many tenants are held.
 func (f *followUps) heldTenants() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return len(f.held)
 }
 
-// heldNames expects the lock.
+// heldNames returns the names of the held tenants. It expects the lock.
 func (f *followUps) heldNames() []string {
 	names := make([]string, len(f.held))
 	for i, h := range f.held {
@@ -124,8 +127,8 @@ func (f *followUps) heldNames() []string {
 }
 
 // noteSkippedTenants expects the lock. It notes that a claim has skipped these tenants' events.
-// from is their low. If a tenant was released during the claim, noteSkippedTenants schedules a scan
-// for all tenants.
+// The snapshot from saw none of the skipped events. If a tenant was released during the claim,
+// noteSkippedTenants schedules a scan for all tenants, which finds the tenant's events.
 func (f *followUps) noteSkippedTenants(from queue.TxSnapshot, tenants []string) {
 	for _, name := range tenants {
 		if h := f.heldTenant(name); h != nil {
@@ -138,8 +141,9 @@ func (f *followUps) noteSkippedTenants(from queue.TxSnapshot, tenants []string) 
 }
 
 // noteSkippedPart expects the lock. It notes that a scan for all tenants has skipped these tenants'
-// events in a part of the table. from is the low of that scan. So a tenant's own scan reads only the
-// parts in which its events were skipped, each of them once.
+// events in a part of the table. from is the snapshot from which that scan started. So a tenant's own
+// scan reads only the parts in which its events were skipped, and reads each of these parts once. If a
+// tenant was released during the page, noteSkippedPart schedules a scan for all tenants.
 func (f *followUps) noteSkippedPart(from queue.TxSnapshot, part queue.Cursor, tenants []string) {
 	for _, name := range tenants {
 		if h := f.heldTenant(name); h != nil {
@@ -151,9 +155,10 @@ func (f *followUps) noteSkippedPart(from queue.TxSnapshot, part queue.Cursor, te
 	}
 }
 
-// releaseCaughtUp releases the tenants that have caught up, or all of them unless several tenants
-// are active (shared). Only the goroutine of the turns calls releaseCaughtUp, so no turn is running
-// meanwhile.
+// releaseCaughtUp releases the tenants that have caught up. shared says that several tenants are
+// active. If shared is false, releaseCaughtUp releases all held tenants. Claims then take the
+// events of released tenants again, and a scan for all tenants finds the events that were skipped.
+// Only the goroutine of the turns calls releaseCaughtUp, so no turn is running meanwhile.
 func (f *followUps) releaseCaughtUp(inFlight *inFlight, shared bool, now time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -166,7 +171,7 @@ func (f *followUps) releaseCaughtUp(inFlight *inFlight, shared bool, now time.Ti
 	}
 }
 
-// follow adds the published version p, which justifies a claim from the time at on.
+// follow adds the published version p. From the time in at on, p justifies a claim.
 func (h *heldTenant) follow(p followUp, at time.Time) {
 	h.published.add(p, at)
 	h.low = queue.Earliest(h.low, h.published.dropExcess())

@@ -18,8 +18,8 @@ type leasedBatch struct {
 	// probe is the state of the topic's pause in which the batch was chosen as a probe, or 0 if
 	// it is no probe.
 	probe int
-	// unresolved is the handover of a transaction that may have rolled back, or nil. Its event is
-	// handed back.
+	// unresolved is the handover of a transaction that may have rolled back, or nil. Its event is not
+	// sent, and is handed back.
 	unresolved *Handover
 	// leaseOver says that the lease of unresolved's event had ended before the relay made this batch.
 	leaseOver bool
@@ -29,16 +29,17 @@ type leasedBatch struct {
 	answered bool
 	// foundAgain is true if another claim has found the batch while the batch was in flight.
 	foundAgain bool
-	// low is a low of the aggregate's pending events, and lowBehind a low of those behind the batch.
-	// If the batch begins with a retry, both are the snapshot of the claim. The events that the claim
-	// saw need no scan: relays find the retry by its retry time, and Settle makes the event behind the
-	// retry a retry, too.
+	// low is a low of the aggregate's pending events (see "Lows and lives" in doc.go). lowBehind is a
+	// low of the pending events behind the batch. If the batch begins with a retry, both are the
+	// snapshot of the claim, because the events that the claim saw need no scan. Relays find the retry
+	// by its retry time, and Settle makes the event behind the retry a retry, too.
 	low, lowBehind datedLow
 
 	mu sync.Mutex
 	// leaseUntil is when the lease ends by the relay's own clock. By the database's clock the lease
-	// always ends later, because the relay measures from before it sent the claim, with its monotonic
-	// clock. For a handed over event see Handover.
+	// always ends later, because the relay measures the lease from before it sent the claim, with
+	// its monotonic clock. So neither a slow answer nor a wrong clock makes leaseUntil too late. For
+	// a handed over event see Handover.
 	leaseUntil time.Time
 }
 
@@ -56,8 +57,8 @@ func (b *leasedBatch) extend(until time.Time) {
 }
 
 // renewed notes that a statement, which the relay sent at the time sent, has renewed the lease. It
-// changes nothing if leaseUntil was over at that time, because another relay may have had the event in
-// between, and an operator may have skipped it.
+// changes nothing if leaseUntil was over at that time. Another relay may have had the event in between,
+// and an operator may have skipped it. So the batch is not sent any more.
 func (b *leasedBatch) renewed(sent time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -67,7 +68,8 @@ func (b *leasedBatch) renewed(sent time.Time) {
 }
 
 // inFlight is the set of batches that a relay has leased, and of handovers. It bounds the relay's
-// memory. shares.go, room.go and handovers.go have methods of it, too.
+// memory. shares.go has its methods on the counts, room.go those on the room for claims, and
+// handovers.go those on open handovers.
 type inFlight struct {
 	mu            sync.Mutex
 	batches       map[uuid.UUID]*leasedBatch // by head
@@ -110,6 +112,7 @@ func newInFlight() *inFlight {
 	return f
 }
 
+// has reports whether a batch in flight matches.
 func (f *inFlight) has(matches func(queue.Batch) bool) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -129,9 +132,10 @@ func (f *inFlight) total() int {
 }
 
 // add adds the batches of a claim and frees the room that was reserved for the claim. If the head
-// of a batch is in flight already, because the lease ran out unnoticed, or because the earlier
-// batch was settled but not removed yet, add only marks the earlier batch. Its new lease is handed
-// back: see settler.removeSettled.
+// of a batch is in flight already, add only marks the earlier batch, which stays with its
+// publisher. A claim finds a head that is in flight if the lease ran out unnoticed, or if the
+// earlier batch has been settled but not removed yet. Then the new lease is handed back: see
+// settler.removeSettled.
 func (f *inFlight) add(c claimResult) []*leasedBatch {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -167,8 +171,8 @@ func (f *inFlight) add(c claimResult) []*leasedBatch {
 	return added
 }
 
-// remove removes a settled batch, for which the caller then signals the room. If a claim has found
-// the batch again, remove returns false, and keeps the batch until the next call.
+// remove removes a settled batch and returns true. The caller then signals the room. If a claim has
+// found the batch again, remove returns false, and keeps the batch until the next call.
 func (f *inFlight) remove(b *leasedBatch) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -229,7 +233,7 @@ func (f *inFlight) dueForRenewal() map[uuid.UUID]*leasedBatch {
 	return due
 }
 
-// signal leaves a signal in c for its reader, unless c has one already.
+// signal leaves one signal in c for its reader. If c has a signal already, signal does nothing.
 func signal(c chan struct{}) {
 	select {
 	case c <- struct{}{}:

@@ -10,9 +10,9 @@ import (
 const lastTime = time.Second
 
 // lastClaims claims the new events that were committed before Run's context ended, and the events behind those that are published
-// meanwhile. Otherwise such an event would wait for another relay, or for the next process. Without room for a claim, lastClaims
-// waits. It ends when a claim has left no event in flight, when last ends, or with the first failure: then other relays find the
-// events by this relay's low.
+// meanwhile. Without it such an event would wait for another relay, or for the next process. Without room for a claim, lastClaims waits
+// until settled batches have left room. It ends when a claim has left no event in flight, when last ends, or with the first failure:
+// then other relays find the events by this relay's low. The claims are like all others, so at each moment the low covers their events.
 func (r *Relay) lastClaims(last, flying context.Context, toPublish chan<- *leasedBatch) {
 	var s claimSchedule
 	for last.Err() == nil && r.failures.Load() == 0 && r.followUps.due().registered {
@@ -31,6 +31,7 @@ func (r *Relay) lastClaims(last, flying context.Context, toPublish chan<- *lease
 	}
 }
 
+// waitForRoom waits until there may be room for a claim, or until last has ended.
 func (r *Relay) waitForRoom(last context.Context) {
 	select {
 	case <-r.inFlight.room[byClaim]:

@@ -8,8 +8,9 @@ import (
 )
 
 const (
-	// lockedTime is longer than any claim or settlement of another relay locks a row. So a row that
-	// stays locked is locked by another session, such as a forgotten transaction of an administrator.
+	// lockedTime is a duration. No claim or settlement of another relay locks a row for that long. So
+	// if claims meet a locked row for that long, a session of another kind has locked it, such as a
+	// forgotten transaction of an administrator.
 	lockedTime = 5 * time.Second
 	// sayLocked is the pause between two log lines about locked rows.
 	sayLocked = time.Minute

@@ -25,6 +25,7 @@ func purgeEvery(retention time.Duration) time.Duration {
 	return min(max(time.Hour, retention/28), 6*time.Hour)
 }
 
+// purgeAgain is the pause after a purge that failed.
 var purgeAgain = backoff.Policy{Base: time.Second, Cap: time.Minute}
 
 // purge deletes old published events from the ranges of pages that this relay takes. After an
@@ -68,10 +69,10 @@ const (
 	// watchEvery is the least pause between two readings of the backlog for the metrics. It is the usual
 	// pause while events wait or arrive.
 	watchEvery = 2 * time.Second
-	// watchShare makes the pause longer after a long reading. The pause is watchShare times the number
-	// of living relays times the duration of the reading. So the readings take a hundredth of a core of
-	// the database, unless the pause reaches watchMost. A reading of 20,000 rows takes a core for about
-	// 50 ms, and longer with published rows between them.
+	// watchShare makes the pause longer after a long reading. The pause is then watchShare times the
+	// number of living relays times the duration of the reading. So the readings of all relays take a
+	// hundredth of a core of the database, unless the pause reaches watchMost. A reading of 20,000 rows
+	// takes a core for about 50 ms, and longer with published rows between them.
 	watchShare = 100
 	// watchMost is the longest pause between two readings.
 	watchMost = 30 * time.Second
@@ -82,6 +83,7 @@ const (
 	staleAfter = 2 * watchMost
 )
 
+// backlogReading is the backlog as it was read at a certain time.
 type backlogReading struct {
 	queue.Backlog
 	tenants []queue.TenantBacklog
@@ -107,7 +109,8 @@ func (r *backlogReading) grown(age time.Duration) time.Duration {
 	return age + time.Since(r.at)
 }
 
-// watchBacklog reads the backlog for the metrics again and again until ctx ends.
+// watchBacklog reads the backlog for the metrics again and again until ctx ends. Each read has its
+// own time limit. watchBacklog runs concurrently with everything else.
 func (r *Relay) watchBacklog(ctx context.Context) {
 	for ctx.Err() == nil {
 		start := time.Now()
@@ -117,14 +120,16 @@ func (r *Relay) watchBacklog(ctx context.Context) {
 	}
 }
 
-// wait waits until the next reading is due: after pause or, if this reading found no events that
-// wait or are parked, after watchIdle, or when an event arrives.
+// wait waits until the next reading is due. If this reading failed, or found events that wait or are
+// parked, the next one is due after pause. If it found none, the next one is due after watchIdle, or
+// when an event arrives, but not before pause is over.
 func (r *backlogReading) wait(ctx context.Context, pause time.Duration, arrived <-chan struct{}) {
 	if backoff.Sleep(ctx, pause, nil) && r.empty() && pause < watchIdle {
 		backoff.Sleep(ctx, watchIdle-pause, arrived)
 	}
 }
 
+// empty reports whether the reading found no event that waits, and none that is parked.
 func (r *backlogReading) empty() bool {
 	return r.failures == 0 && r.Pending == 0 && r.Parked == 0
 }
@@ -140,7 +145,8 @@ func (r *backlogReading) pause(took time.Duration, relays int) time.Duration {
 	return min(watchMost, max(watchEvery, watchShare*time.Duration(relays)*took))
 }
 
-// readBacklog reads the backlog once, and continues the last reading's search for the oldest event.
+// readBacklog reads the backlog once. It continues the search for the oldest event where the last
+// reading left that search.
 func (r *Relay) readBacklog(ctx context.Context) {
 	start, reading := time.Now(), *r.backlog.Load()
 	held := r.followUps.exclusions().held

@@ -10,6 +10,7 @@ import (
 )
 
 const (
+	// maxAttempts is the default of Options.MaxAttempts.
 	maxAttempts = 5
 	// leastAttempts is the least value of Options.MaxAttempts. It is 2, because only the refusal of a
 	// third aggregate shows that the topic is at fault. With a single attempt the first two aggregates
@@ -41,13 +42,16 @@ type Options struct {
 	// LISTEN does not work through a transaction pooler. If ListenURL is empty, the relay connects
 	// as the pool does.
 	ListenURL string
-	// TenantRate is in events per second. Each living relay has an equal part of it. While several tenants are
-	// active, a tenant above this rate waits for turns, in which its events leave at TenantRate at most: see
-	// "Tenants" in the package doc. TenantRate should be well below the rate at which the slowest consumer
-	// applies events. 0 means [DefaultTenantRate]. With [NoTenantRate] no tenant waits.
+	// TenantRate is in events per second. Each living relay has an equal part of it. While several
+	// tenants are active, a tenant waits for turns if its events at a relay are above the relay's
+	// part, or if it has more events on their way to the broker than its share. A share is 500 events
+	// at most. The events of a waiting tenant leave at TenantRate at most. TenantRate should be well below the
+	// rate at which the slowest consumer applies events. 0 means [DefaultTenantRate]. With
+	// [NoTenantRate] no tenant waits.
 	TenantRate int
-	// Canary is a tenant whose few events only serve for measuring. It does not count as an active
-	// tenant. Empty means that there is no canary.
+	// Canary is a tenant whose few events only serve for measuring. It does not count as an
+	// active tenant, so a tenant is not held only because the canary is active. Empty means that
+	// there is no canary.
 	Canary string
 
 	// MaxAttempts is how many refusals by the broker make the relay park an event. 0 or less
@@ -67,14 +71,17 @@ type Options struct {
 	// hook has their contract. When Run ends, calls that still wait are made until 3.6 s after the end
 	// of Run's context.
 
-	// OnRefused receives each refusal that spends an attempt of its event, after the statement that
-	// writes the refusal to the outbox, also if that statement has written nothing, because another
-	// relay had taken over the lease.
+	// OnRefused receives each refusal that spends an attempt of its event. The relay calls
+	// OnRefused after the statement that writes the refusal to the outbox. The refusal that spends
+	// the last attempt parks the event. If another relay has taken over the lease before that
+	// statement, the statement does not write the refusal, and the other relay sends the event
+	// again. OnRefused receives the refusal in this case, too.
 	OnRefused func(context.Context, Refusal)
 	// OnPaused receives each pause of a topic, and each failed probe that prolongs it.
 	OnPaused func(context.Context, Pause)
 }
 
+// within returns o with defaults in place of zero values, and with all values within the bounds.
 func (o Options) within() Options {
 	if o.MaxAttempts <= 0 {
 		o.MaxAttempts = maxAttempts
@@ -107,7 +114,8 @@ type Pause struct {
 	Failures int
 }
 
-// observeRefusals calls OnRefused for each refusal in written.
+// observeRefusals calls OnRefused for each refusal in written. written has the results of a settling
+// statement. It lacks the results that the statement skipped, because a row was locked.
 func (r *Relay) observeRefusals(ctx context.Context, written []*unsettled) {
 	if r.options.OnRefused == nil {
 		return
@@ -124,6 +132,7 @@ func (r *Relay) observeRefusals(ctx context.Context, written []*unsettled) {
 	}
 }
 
+// observePause calls OnPaused if it is set.
 func (r *Relay) observePause(ctx context.Context, p Pause) {
 	if r.options.OnPaused != nil {
 		r.calls.Add(ctx, "OnPaused", func(ctx context.Context) { r.options.OnPaused(ctx, p) })

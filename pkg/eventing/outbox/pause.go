@@ -12,13 +12,14 @@ const (
 	// pauseAfter is how many failures in a row, with no success between them, count as an
 	// outage of the whole topic and not only of some aggregates.
 	pauseAfter = 3
-	// refusedAfter is how many different aggregates must be refused, with no success in between, before the
-	// relay blames the topic. It is low, because parking by mistake costs more: an operator must release
-	// each event. A pause by mistake ends with the first success. With only one or two aggregates nothing
-	// tells a bad topic from bad events.
+	// refusedAfter is how many different aggregates must be refused, with no success in between, before
+	// the relay blames the topic. It is low, because parking by mistake costs more: an operator must release
+	// each event. A pause by mistake ends with the first success, for which a probe of any other aggregate
+	// suffices. If only one or two aggregates write, their events are parked, because nothing tells a bad
+	// topic from bad events.
 	refusedAfter = 3
-	// maxRemembered bounds how many refused aggregates a topicPause remembers. Forgotten ones can
-	// pause the topic once more.
+	// maxRemembered bounds how many refused aggregates a topicPause remembers. If there are more,
+	// it forgets that they are bad. Then they can pause the topic once more.
 	maxRemembered = 10_000
 )
 
@@ -28,17 +29,19 @@ const (
 	causeRefusals = "refusals"
 )
 
-// topicPause pauses one topic while the topic fails, chooses the events that serve as probes, and
-// decides whether a refusal is the fault of the event or of the topic. See "Faults" in the package doc.
+// topicPause pauses one topic while the topic fails, and decides about its probes. See "Faults" in
+// the package doc. A topicPause differs from the circuit breaker for reads (package consistency), which
+// makes calls wait and counts the failures of these calls. A topicPause chooses the events that serve
+// as probes, and decides whether a refusal is the fault of the event or of the topic.
 type topicPause struct {
 	topic   string
 	types   []string // the aggregate types that are published to the topic
 	backoff backoff.Policy
 
 	mu sync.Mutex
-	// state is incremented when a pause begins and when it ends, so it is odd during a pause. A probe
-	// carries the state in which it was chosen. In another state its failure says nothing about the
-	// topic.
+	// state is incremented when a pause begins and when it ends, so it is odd during a pause.
+	// A probe carries the state in which it was chosen. If the state has changed since then,
+	// a failure of the probe says nothing about the topic.
 	state         int
 	outagesInARow int       // since the last answer of the broker
 	pauses        int       // 1 for a pause, plus 1 for each failed probe since; 0 while not paused
@@ -47,16 +50,18 @@ type topicPause struct {
 	cause         string    // of the last pause
 	probesOut     int       // probes without a result
 	scan          probeScan // used by the probing goroutine only
-	// refused are the aggregates that were refused since the last success. While there are
-	// refusedAfter or more, a refusal spends no attempt of its event. Only a success clears refused,
-	// and resumeIdle does not.
+	// refused are the aggregates that were refused since the last success. While refused has
+	// refusedAfter or more aggregates, a refusal spends no attempt of its event. Only a success
+	// clears refused. So a refusal also spends no attempt after resumeIdle has ended a pause
+	// because no event was left to probe with.
 	refused map[string]bool
-	// knownBad are the aggregates that were refused before another aggregate succeeded. Their refusals
-	// do not blame the topic.
+	// knownBad are the aggregates that were refused before another aggregate succeeded. The
+	// success showed that the topic works. So refusals of these aggregates do not blame the topic.
 	knownBad map[string]bool
 }
 
-// newTopicPauses returns the topicPause of each aggregate type. Types of one topic share it.
+// newTopicPauses returns the topicPause of each aggregate type. The types of one topic share one
+// topicPause.
 func newTopicPauses(topics map[string]string, pause backoff.Policy) map[string]*topicPause {
 	byTopic, byType := map[string]*topicPause{}, map[string]*topicPause{}
 	for kind, topic := range topics {
@@ -92,8 +97,9 @@ func (p *topicPause) admits(probe int) bool {
 // than the present one.
 func (p *topicPause) isLate(probe int) bool { return probe != 0 && probe != p.state }
 
-// failed counts an outage that a batch met. probe is as in admits. wait and paused are as in a
-// verdict.
+// failed counts an outage that a batch met. probe is as in admits. wait is how long the
+// batch's aggregate waits. paused reports whether this failure has paused the topic or
+// prolonged its pause.
 func (p *topicPause) failed(err error, probe int) (wait time.Duration, paused bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -142,8 +148,8 @@ func (p *topicPause) refusal(aggregate string, probe int) verdict {
 	wait := p.backoff.Delay(p.pauses + 1)
 	switch {
 	case len(p.refused) < refusedAfter:
-		// The broker has answered, so no outage goes on. A refused probe spends no attempt, because it
-		// was sent to test the topic.
+		// The broker has answered, so an outage, if there was one, is over. A refused probe
+		// spends no attempt, because it was sent to test the topic.
 		resumed := p.resume()
 		return verdict{onEvent: !resumed, resumed: resumed}
 	case p.isPaused():
@@ -166,8 +172,8 @@ func (p *topicPause) pause(cause string) {
 	p.retryAt = now.Add(p.backoff.Delay(p.pauses))
 }
 
-// succeeded notes that the broker accepted an event of the aggregate, which ends a pause. It
-// reports whether the topic was paused.
+// succeeded notes that the broker accepted an event of the aggregate. That ends the pause of
+// the topic. succeeded reports whether the topic was paused.
 func (p *topicPause) succeeded(aggregate string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -180,9 +186,9 @@ func (p *topicPause) succeeded(aggregate string) bool {
 	return p.resume()
 }
 
-// resumeIdle ends the pause because no event waits for the topic, unless the state is another one
-// by now, and reports whether it did. If the pause was for refusals, the next refusal pauses the
-// topic again.
+// resumeIdle ends the pause because no event waits for the topic. It does nothing if the pause is
+// no longer in the given state. It reports whether it ended the pause. If the pause was for
+// refusals, the next refusal pauses the topic again.
 func (p *topicPause) resumeIdle(state int) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -207,13 +213,16 @@ func (p *topicPause) forget(aggregate string) {
 	delete(p.knownBad, aggregate)
 }
 
+// failures returns 1 for the present pause plus 1 for each failed probe since, or 0 if the topic is
+// not paused.
 func (p *topicPause) failures() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.pauses
 }
 
-// reason returns why the topic is paused, and since when, or zero values.
+// reason returns why the topic is paused, and since when. since is zero if the topic is not
+// paused.
 func (p *topicPause) reason() (cause string, since time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -12,14 +12,16 @@ import (
 )
 
 const (
-	// candidatesPerProbe is the largest number of aggregates among which probes are chosen. probeBytes
-	// bounds the payloads of all these aggregates together.
+	// candidatesPerProbe is the largest number of aggregates among which probes are chosen.
+	// Aggregates that are not chosen are handed back. probeBytes bounds the size of the payloads
+	// of all these aggregates together.
 	candidatesPerProbe = 64
 	probeBytes         = 1 << 20
-	// maxCandidates bounds the number of batches in flight from which probes are chosen. They do not
-	// count against maxEvents, so claims and scans do not wait for them.
+	// maxCandidates bounds the number of batches in flight from which probes are chosen. These batches
+	// do not count against maxEvents, so claims and scans do not wait for them.
 	maxCandidates = 4 * candidatesPerProbe
-	probeTimeout  = queue.Timeout
+	// probeTimeout bounds one search for candidates.
+	probeTimeout = queue.Timeout
 	// After a scan for probes that found nothing, the pause before the next one is probeScanShare times
 	// as long as the scan, and probeScanPause at most.
 	probeScanShare = 20
@@ -35,7 +37,7 @@ func (r *Relay) probeLoop(ctx, flying context.Context, toPublish chan<- *leasedB
 	}
 }
 
-// probe probes each paused topic that is due.
+// probe probes each paused topic that is due. next is when the caller must call probe again.
 func (r *Relay) probe(ctx context.Context, toPublish chan<- *leasedBatch) (next time.Time) {
 	next = time.Now().Add(longestWait)
 	for _, p := range r.pauses {
@@ -49,7 +51,8 @@ func (r *Relay) probe(ctx context.Context, toPublish chan<- *leasedBatch) (next 
 	return next
 }
 
-// probeTopic makes one search for events to probe a topic with.
+// probeTopic makes one search for events to probe a topic with. A failed search is repeated
+// after a pause, and does not affect other topics.
 func (r *Relay) probeTopic(ctx context.Context, p *topicPause, state int, toPublish chan<- *leasedBatch) {
 	if !r.inFlight.hasRoomForProbes() {
 		p.postpone(state, longestWait/10)
@@ -96,12 +99,12 @@ func (r *Relay) searchFailed(ctx context.Context, p *topicPause, state int, err 
 }
 
 // candidates claims events from which probes are chosen. The events are either retries, which
-// failed at the topic before, or events that claims have skipped. candidates tries the one kind
-// and, if it has found nothing, the other one. The kind that is tried first changes with each
-// failed probe, so that many bad events of one kind do not hide good events of the other. If the
-// topic refuses events, the scan skips retries, because a bad event is a retry once it has been
-// probed. retryIn is the time until the next retry is due, or zero. all says that a complete scan
-// has found no skipped event.
+// failed at the topic before, or events that claims have skipped. candidates tries one kind first,
+// and the other kind if it has found nothing. The kind that is tried first changes with each failed
+// probe. Otherwise many bad events of one kind could keep the relay from finding good events of the
+// other kind. If the topic refuses events, the scan skips retries, because a bad event is a retry
+// once it has been probed. retryIn is the time until the next retry is due, or zero. all says that
+// a complete scan has found no skipped event.
 func (r *Relay) candidates(ctx context.Context, p *topicPause) (found claimResult, retryIn time.Duration, all bool, err error) {
 	var others []string
 	for kind, other := range r.pauses {
@@ -142,8 +145,8 @@ type probeScan struct {
 }
 
 // claimPaused claims candidates in the next page of p's scan. all says that this was the last page, and
-// that no page had a candidate. A failed page ends the scan. In the pause before the next scan,
-// searches find retries only.
+// that no page of the scan had a candidate. A failed page ends the scan. The next scan begins after a
+// pause, in which searches find retries only.
 func (r *Relay) claimPaused(ctx context.Context, claim queue.Claim, p *topicPause) (b claimResult, all bool, err error) {
 	s := &p.scan
 	if len(s.parts) == 0 && time.Now().Before(s.notBefore) {
@@ -167,7 +170,7 @@ func (r *Relay) claimPaused(ctx context.Context, claim queue.Claim, p *topicPaus
 }
 
 // startProbe returns the state in which the caller may probe the paused topic, or 0 if no probe is
-// due, or if one has no result yet.
+// due. Until this probe has a result, startProbe returns 0.
 func (p *topicPause) startProbe() (state int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -178,8 +181,9 @@ func (p *topicPause) startProbe() (state int) {
 	return p.state
 }
 
-// chooseProbes chooses probes among batches and returns their heads. It prefers aggregates that have not been refused, and leaves
-// out batches without a topic. It returns nil if a result has changed the state meanwhile.
+// chooseProbes chooses probes among batches and returns their heads. It prefers aggregates that
+// have not been refused, and leaves out batches without a topic. It returns nil if the pause is no longer in the given state. The result of
+// a batch in flight may have changed the state.
 func (p *topicPause) chooseProbes(state int, batches []queue.Batch) map[uuid.UUID]bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -209,8 +213,8 @@ func (p *topicPause) chooseProbes(state int, batches []queue.Batch) map[uuid.UUI
 	return probes
 }
 
-// nextProbe returns when the probe loop looks at this topic next, unless the result of a probe wakes it
-// earlier.
+// nextProbe returns when the probe loop looks at this topic next: at the end of its pause or, while probes are
+// out, after publishTimeout. The result of a probe wakes the loop earlier.
 func (p *topicPause) nextProbe() time.Time {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -220,8 +224,8 @@ func (p *topicPause) nextProbe() time.Time {
 	return p.retryAt
 }
 
-// postpone notes that a probe of the given state was not sent. If no other probe is out, the next
-// one may be sent after d.
+// postpone notes that a probe, which was chosen in the given state, was not sent. If no other
+// probe is out, the next one may be sent after d.
 func (p *topicPause) postpone(state int, d time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -235,8 +239,8 @@ func (p *topicPause) postpone(state int, d time.Duration) {
 	}
 }
 
-// probeFailed expects the lock. If the failed probe was the last one out, it prolongs the pause and
-// returns true.
+// probeFailed expects the lock. It notes that a probe has failed. If no other probe is out, it
+// prolongs the pause and returns true.
 func (p *topicPause) probeFailed(cause string) bool {
 	p.probesOut--
 	if p.probesOut > 0 {

@@ -20,10 +20,10 @@ import (
 
 // publisher sends the events of one aggregate, in order.
 //
-// It calls the gRPC method Publish itself, so that a request contains only successive versions of
-// one aggregate, and ends when its context ends. (The client's Publisher goes on for 60 s after its
-// caller has given up, so its message may arrive after later ones, and it may leave an ordering key
-// paused.)
+// It calls the gRPC method Publish itself instead of using the client's Publisher. So a request
+// contains only successive versions of one aggregate, and ends when its context ends. No ordering
+// key is ever left paused. (The client's Publisher goes on for 60 s after its caller has given
+// up, and its message may arrive after later ones.)
 type publisher struct {
 	client *vkit.TopicAdminClient
 	topics map[string]string
@@ -60,7 +60,8 @@ type report struct {
 	// err is the failure of the first unpublished event, or nil. Events behind that event were not sent, or
 	// it is unknown whether they arrived.
 	err error
-	// refused is true if the broker refused the first unpublished event. Otherwise err is an outage.
+	// refused is true if the broker refused the first unpublished event. If refused is false, err is an
+	// outage.
 	refused bool
 	wait    time.Duration // after an outage, before the next try
 	took    time.Duration
@@ -90,8 +91,8 @@ func (p publisher) publish(ctx, flying context.Context, b *leasedBatch, pause *t
 		err := p.request(flying, topic, batch[:n])
 		rep.requests++
 		if n > 1 && isRefusal(err) {
-			// The answer does not say which event of the request is bad, so the oldest event is sent alone,
-			// and then more events at a time.
+			// The answer does not say which event of the request is bad. So the oldest event is
+			// sent alone, and then more events at a time, because the other events may be good.
 			n, most = 1, 1
 			err = p.request(flying, topic, batch[:n])
 			rep.requests++
@@ -120,7 +121,7 @@ func fitting(r queue.Batch) int {
 	return len(r)
 }
 
-// request publishes batch in one request, which the broker accepts as a whole or not at all.
+// request publishes batch in one request. The broker accepts the whole request or nothing of it.
 func (p publisher) request(ctx context.Context, topic string, batch queue.Batch) error {
 	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
 	defer cancel()
@@ -138,7 +139,8 @@ func (p publisher) request(ctx context.Context, topic string, batch queue.Batch)
 	return err
 }
 
-// logPublished logs each event with the id of its message. The consumer and Pub/Sub log that id, too.
+// logPublished logs each event with the id of its message. With that id an operator finds the log lines
+// of the consumer and of Pub/Sub about the event.
 func (p publisher) logPublished(ctx context.Context, batch queue.Batch, ids []string) {
 	for i, id := range ids[:min(len(ids), len(batch))] {
 		e := batch[i]
@@ -146,7 +148,8 @@ func (p publisher) logPublished(ctx context.Context, batch queue.Batch, ids []st
 	}
 }
 
-// isRefusal reports whether the broker refused the message itself.
+// isRefusal reports whether the broker refused the message itself. Any other error is a fault
+// of the network, the topic or the quota, which passes with time or is repaired by an operator.
 func isRefusal(err error) bool {
 	return err != nil && status.Code(err) == codes.InvalidArgument
 }
@@ -161,8 +164,8 @@ func isTopicFault(err error) bool {
 	}
 }
 
-// send publishes a batch, and passes the result to its topic's pause. ctx and flying are as in
-// publish.
+// send publishes a batch. If the batch has a topic, send passes the result to the topic's pause.
+// ctx and flying are as in publish.
 func (r *Relay) send(ctx, flying context.Context, b *leasedBatch) report {
 	if b.unresolved != nil {
 		return report{}

@@ -25,21 +25,23 @@ const (
 	// publishTimeout bounds one publish request. A request starts only if the lease of its batch
 	// lasts longer than publishTimeout.
 	publishTimeout = 8 * time.Second
-	// drainTime is the time that publishes and claims in flight get after the end of Run's context,
-	// and settleTime the time for the writing of their results after that. A process has 10 s to stop,
-	// and the shutdown of its server takes up to 5.5 s of them.
+	// drainTime is the time that publishes and claims in flight get after the end of Run's context.
+	// settleTime is the time that the writing of their results gets after drainTime. Both are short,
+	// because a process has 10 s to stop, and the shutdown of its server takes up to 5.5 s of them.
 	drainTime  = 3 * time.Second
 	settleTime = 600 * time.Millisecond
 
-	// claimEvents and claimBytes limit a claim, so that its round trip is a small part of the work,
-	// and its first events are soon on their way.
+	// claimEvents and claimBytes limit the events and the bytes that a claim takes. The limits are
+	// large enough that the round trip of a claim is a small part of the work, and small enough
+	// that the first events of a claim are soon on their way.
 	claimEvents = 2000
 	claimBytes  = 8 << 20
-	// maxEvents and maxBytes limit the events that a relay holds to three claims, so that one can be
-	// published while another is settled.
+	// maxEvents and maxBytes limit the events and the bytes that a relay holds to three claims. So
+	// one claim can be published while another claim is settled.
 	maxEvents = 3 * claimEvents
 	maxBytes  = 3 * claimBytes
-	// publishesInFlight is how many goroutines publish, enough to keep a slow broker busy.
+	// publishesInFlight is how many goroutines publish. They are enough to keep a slow broker busy.
+	// The client spreads their requests over several connections, each with up to 100 streams.
 	publishesInFlight = 128
 
 	// notifyEvery is the least time between two notifications about this process's commits.
@@ -76,12 +78,15 @@ type Relay struct {
 	registration registration
 	claimSize    *claimSize
 	tenants      *tenantRates
-	// wakeups signals new events. wakeProbes signals that a paused topic may be due for a probe.
-	// wakeHeartbeats signals that the relay must meet another server.
+	// wakeups signals new events to the claim loop. wakeProbes signals the probe loop that a
+	// paused topic may be due for a probe. wakeHeartbeats signals the heartbeat loop that the relay must
+	// meet another server.
 	wakeups, wakeProbes, wakeHeartbeats chan struct{}
-	failures                            atomic.Int64
+	// failures is how many claims in a row have failed.
+	failures atomic.Int64
 	// clock is the last reading of the database's clock, or nil.
-	clock   atomic.Pointer[queue.Clock]
+	clock atomic.Pointer[queue.Clock]
+	// backlog is the last reading of the backlog.
 	backlog atomic.Pointer[backlogReading]
 }
 
@@ -120,9 +125,9 @@ func NewRelay(
 	return r
 }
 
-// Wake makes this relay claim now, and makes the relays of other processes claim soon. Call Wake after
-// the commit of a transaction that appended events, unless [Handover.Committed] has returned true. Wake
-// never blocks. It is only a hint, because relays also poll. A nil Relay does nothing.
+// Wake makes this relay claim now, and makes the relays of other processes claim soon. Call Wake
+// after the commit of a transaction that appended events, unless [Handover.Committed] has returned true.
+// Wake never blocks. It is only a hint, because relays also poll. If r is nil, Wake does nothing.
 func (r *Relay) Wake() {
 	if r == nil {
 		return
@@ -143,6 +148,9 @@ func (r *Relay) onNotify(notify.Notification) { signal(r.wakeups) }
 //
 // If a topic is not named in full, Run returns an error at once. The broker would refuse each event of its
 // type by itself, and the relay would park them.
+//
+// Run is a pipeline. Some goroutines claim, some publish, and one settles, so the database and
+// the broker are busy at the same time.
 func (r *Relay) Run(ctx context.Context) error {
 	defer r.metrics.unregister()
 	if err := r.publisher.checkTopics(); err != nil {

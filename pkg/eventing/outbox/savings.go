@@ -2,12 +2,13 @@ package outbox
 
 import "time"
 
-// slowClaim is a duration per claim of a round of turns. If claims take longer, or the process
-// pauses, a held tenant saves up nothing for the rest of the time, and gets less than its rate.
+// slowClaim is a duration per claim of a round of turns. A held tenant saves up events for that long.
+// If the claims take longer, the tenant saves up nothing for the rest of the time, and gets less than
+// its rate. The same bound holds for a pause of the process.
 const slowClaim = 50 * time.Millisecond
 
-// savings has the number of events that a held tenant's rate allows, with fractions, so that even a
-// low rate allows an event after some turns.
+// savings has the number of events that a held tenant's rate allows. It counts fractions of events, so
+// that even a low rate allows an event after some turns.
 type savings struct {
 	events float64
 	// sending follows the number of the tenant's events that are on their way to the broker. It rises
@@ -37,8 +38,9 @@ func (s *savings) earn(sending int, rate float64, held int, now time.Time) {
 // skip notes that no turn was possible until now, so that earn adds nothing for that time.
 func (s *savings) skip(now time.Time) { s.at = now }
 
-// allowance returns how many events a turn may claim, or 0 if they are too few to justify the rows
-// that a claim reads. room is how many more events the tenant's share allows.
+// allowance returns how many events a turn may claim. room is how many more events the tenant's
+// share allows. allowance returns 0 if the events are too few to justify the rows that a claim
+// reads.
 func (s *savings) allowance(room int, rate float64) int {
 	n := min(room, int(s.events))
 	if float64(n) < min(fewEvents/2, max(1, perTurn(rate)/2)) {
@@ -47,6 +49,8 @@ func (s *savings) allowance(room int, rate float64) int {
 	return n
 }
 
+// spend subtracts the events of a claim.
 func (s *savings) spend(events int) { s.events -= float64(events) }
 
+// perTurn returns how many events a rate allows in turnEvery.
 func perTurn(rate float64) float64 { return rate * turnEvery.Seconds() }

@@ -9,7 +9,8 @@ import (
 )
 
 // scanLoop claims the events that claims of new events do not find: retries that are due, events
-// that dead relays had leased, and events that a claim had to skip. Its statements are cancelled
+// that dead relays had leased, and events that a claim had to skip. The statements of scanLoop may
+// be slow and may fail, but no new event waits for these statements. The statements are cancelled
 // when flying ends, and not when ctx ends (see claimNew).
 func (r *Relay) scanLoop(ctx, flying context.Context, toPublish chan<- *leasedBatch) {
 	s := newScanSchedule()
@@ -39,8 +40,9 @@ func (r *Relay) scanLoop(ctx, flying context.Context, toPublish chan<- *leasedBa
 	}
 }
 
-// scanFailed releases the room of a failed claim. The next claim of retries is due after the pause,
-// because a failed one has cleared the due time.
+// scanFailed releases the room of a failed claim. If the failed claim was a claim of retries,
+// scanFailed makes the next claim of retries due after the pause, because the failed claim has
+// cleared the due time of retries.
 func (r *Relay) scanFailed(ctx context.Context, s *scanSchedule, todo action, err error) {
 	r.inFlight.release()
 	r.claimLost(err)
@@ -56,7 +58,7 @@ func (r *Relay) scanFailed(ctx context.Context, s *scanSchedule, todo action, er
 // the broker while several tenants are active.
 func (r *Relay) retriesWait() bool { return r.tenants.shared(time.Now()) && r.inFlight.retriesWait() }
 
-// scan makes the claim of todo. The caller has reserved room for it.
+// scan makes the claim that the action todo names. The caller has reserved room for the claim.
 func (r *Relay) scan(ctx context.Context, s *scanSchedule, todo action, toPublish chan<- *leasedBatch) error {
 	sent := time.Now()
 	without := r.followUps.exclusions()

@@ -10,7 +10,10 @@ import (
 	"example.com/lockstep/pkg/eventing/outbox/queue"
 )
 
-// The package doc has diagrams of the three schedules: see "Scheduler".
+// The relay's scheduler consists of three state machines, which use no database. Each computes
+// the next action of one goroutine from the time and the due times. claimSchedule is for claims
+// of new events, scanSchedule for scans and retries, and turnSchedule for the turns of held
+// tenants. The package doc has diagrams of them.
 
 // action is the next step of a schedule.
 type action int
@@ -45,8 +48,8 @@ const (
 	longestWait = 5 * time.Second
 )
 
-// outages counts the failures in a row of one kind of statement, and has the end of the pause after
-// the last one.
+// outages counts the failures in a row of one kind of statement, and has the end of the pause
+// after the last failure. Statements of other kinds go on.
 type outages struct {
 	failures    int
 	since       time.Time // of the first failure; zero if there is none
@@ -55,9 +58,9 @@ type outages struct {
 	refused bool
 }
 
-// failed plans the pause after a failure. After queue.ErrAnotherServer it is as short as after a first
-// failure, unless the failure before was the same: a server has answered, and the relay meets it at
-// once.
+// failed plans the pause after a failure. If the failure is queue.ErrAnotherServer, a server has
+// answered, so the outage before is over. The relay meets this server at once. So the pause is as short
+// as after a first failure, unless the failure before was the same.
 func (o *outages) failed(now time.Time, err error, p backoff.Policy) (pause time.Duration) {
 	if o.failures == 0 {
 		o.since = now
@@ -74,6 +77,7 @@ func (o *outages) failed(now time.Time, err error, p backoff.Policy) (pause time
 
 func (o *outages) succeeded() { *o = outages{} }
 
+// claimSchedule is the schedule of claims.
 type claimSchedule struct {
 	outages
 
@@ -82,8 +86,9 @@ type claimSchedule struct {
 	emptyPolls int // claims in a row that found nothing
 }
 
-// next returns the next action and, for actIdle and actPause, the time until which to wait. wakeup
-// says that events may have been committed. allPaused says that every topic is paused.
+// next returns the next action. For actIdle and actPause it also returns the time until which to
+// wait. wakeup says that events may have been committed. allPaused says that every topic is
+// paused.
 func (c *claimSchedule) next(now time.Time, due dueTimes, wakeup, allPaused bool) (action, time.Time) {
 	switch {
 	case now.Before(c.pausedUntil): // new work does not repair the database
@@ -99,7 +104,7 @@ func (c *claimSchedule) next(now time.Time, due dueTimes, wakeup, allPaused bool
 	}
 }
 
-// claimed plans the next poll after a claim that was sent at the time sent.
+// claimed plans the next poll after a successful claim. sent is when that claim was sent.
 func (c *claimSchedule) claimed(sent time.Time, batches int, truncated bool) {
 	c.succeeded()
 	c.emptyPolls++
@@ -113,7 +118,7 @@ func (c *claimSchedule) claimed(sent time.Time, batches int, truncated bool) {
 
 // scanSchedule is the schedule of scans and retries.
 type scanSchedule struct {
-	// outages has the failures of each action, which pauses by itself.
+	// outages has the failures of each action. While one action pauses, the others go on.
 	outages [actSweepPage + 1]outages
 	// parts are the unread parts of the running scan, which began at low. The next page is read at pageAt or later.
 	parts  []queue.Cursor
@@ -125,12 +130,14 @@ type scanSchedule struct {
 	// retryAt is when retries are claimed next if nothing makes them due earlier. sweepAt is
 	// when the next page of the sweep is due.
 	retryAt, sweepAt time.Time
-	scanMetLocks     bool
+	// scanMetLocks is true if the running scan has met rows that another session has locked.
+	scanMetLocks bool
 	// scanLocks notes since when scans have met such locked rows, and retryLocks since when claims of
 	// retries have met them.
 	scanLocks, retryLocks lockedRows
-	// retriesLast says that the last claim was a claim of retries. Then a page that is due comes
-	// before due retries, because retries may be due for as long as a topic fails.
+	// retriesLast says that the last claim was a claim of retries. If so, a page that is due comes
+	// before due retries. Retries may be due for as long as a topic fails, and scans must go on
+	// meanwhile.
 	retriesLast bool
 }
 
@@ -164,15 +171,19 @@ func (s *scanSchedule) next(now time.Time, due dueTimes) (action, time.Time) {
 	}
 }
 
-// after returns at, or the end of the action's pause if that is later.
+// after returns the later of two times: the time at, and the end of the action's pause after a
+// failure.
 func (s *scanSchedule) after(a action, at time.Time) time.Time {
 	return later(at, s.outages[a].pausedUntil)
 }
 
 func later(a, b time.Time) time.Time { return slices.MaxFunc([]time.Time{a, b}, time.Time.Compare) }
 
-// retried plans the next claim of retries after one that was sent at the time now. in is the
-// duration from then until the next retry is due, or zero if there is none.
+// retried plans the next claim of retries after a successful claim of retries. now is the time at
+// which the successful claim was sent. in is the duration from then until the next retry is due, or
+// zero if there is no later retry. If the successful claim was truncated, the next claim is due at
+// once. Otherwise the next claim is due when the next retry is due, or after a jittered scanEvery,
+// whichever is earlier.
 func (s *scanSchedule) retried(now time.Time, truncated bool, in time.Duration) {
 	s.outages[actRetries].succeeded()
 	switch s.retryAt, s.retriesLast = now.Add(jittered(scanEvery)), true; {
@@ -188,7 +199,8 @@ func (s *scanSchedule) started(low datedLow) {
 	s.low, s.parts, s.pageAt, s.scanMetLocks = low, low.snapshot.Since(), time.Time{}, false
 }
 
-// pausePages plans the pause after a page that was sent at the time sent: see pagePauseShare.
+// pausePages plans the pause after a page of a scan that has found nothing to claim while tenants are
+// held. sent is when the relay asked for that page.
 func (s *scanSchedule) pausePages(sent, now time.Time) {
 	s.pageAt = now.Add(min(maxPagePause, pagePauseShare*now.Sub(sent)))
 }
@@ -212,15 +224,18 @@ func (s *scanSchedule) swept(now time.Time, p queue.Page) {
 	}
 }
 
+// turnSchedule is the schedule of the turns of held tenants.
 type turnSchedule struct {
 	outages
 
-	// at is when the next round of turns begins. claims counts the claims of the present round.
+	// at is when the next round of turns begins. claims is the number of claims in the present
+	// round.
 	at     time.Time
 	claims int
 }
 
-// next is as in claimSchedule.
+// next returns the next action. For actIdle and actPause it also returns the time until which to
+// wait.
 func (s *turnSchedule) next(now time.Time, due dueTimes) (action, time.Time) {
 	switch {
 	case now.Before(s.pausedUntil):
@@ -234,9 +249,10 @@ func (s *turnSchedule) next(now time.Time, due dueTimes) (action, time.Time) {
 	}
 }
 
-// turned plans the next claim after a turn that ended at the time now. over says that no tenant can
-// have a turn, which ends the round. held is the number of held tenants. The pause between two
-// rounds leaves the database time for other statements, however long claims take.
+// turned plans the next claim for held tenants after a turn that ended at the time now. over says
+// that no tenant can have a turn, which ends the round of turns. held is the number of held
+// tenants. The next claim is due at once, unless the round has ended. The pause between two rounds
+// leaves the database time for other statements, however long claims take.
 func (s *turnSchedule) turned(now time.Time, over bool, held int) {
 	s.claims++
 	if over || s.claims >= turnClaims*held {
@@ -244,8 +260,8 @@ func (s *turnSchedule) turned(now time.Time, over bool, held int) {
 	}
 }
 
-// behind returns the unread parts of a scan after the page p of the first part. A truncated page is
-// read again.
+// behind returns the unread parts of a scan after the scan has read the page p of the first part.
+// If the page was truncated, the scan reads it again.
 func behind(parts []queue.Cursor, p queue.Page) []queue.Cursor {
 	switch {
 	case p.Truncated:

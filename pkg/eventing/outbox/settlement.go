@@ -30,8 +30,8 @@ func (r *Relay) settlement(ctx context.Context, p publishResult) queue.Settlemen
 	return o
 }
 
-// refuse returns the failure of a refused event, which is retried, or parked after its last
-// attempt.
+// refuse returns the failure of a refused event. The event is retried, or parked if this was its
+// last attempt.
 func (r *Relay) refuse(ctx context.Context, e queue.Event, reason error) *queue.Failure {
 	attempt := e.Refusals + 1
 	park := attempt >= r.options.MaxAttempts
@@ -46,23 +46,28 @@ func (r *Relay) refuse(ctx context.Context, e queue.Event, reason error) *queue.
 	return &queue.Failure{Reason: reason.Error(), RetryIn: r.options.RefusalBackoff.Delay(attempt), Refused: true, Park: park}
 }
 
+// This file has the results that are not written yet, and handles the results that could not be
+// written.
+
 // unsettled is a result of publishing that is not yet written into the table.
 type unsettled struct {
 	publishResult
 
 	settlement queue.Settlement
 	// mayBeGone is true for the second settlement of a batch (see removeSettled), and for the search for a
-	// handover's event, which may not exist. If the lease of such a result is gone, nothing is lost: the
-	// first settlement has ended the lease, or another relay has the batch.
+	// handover's event, which may not exist. If the lease of such a result is gone, nothing is lost.
 	mayBeGone bool
 	tries     int
 	notBefore time.Time // when to try next
 }
 
-// weight is how much the result counts against the settler's limit.
+// weight is how much the result counts against the settler's limit. It is the number of published
+// events, or 1 if no event was published.
 func (u *unsettled) weight() int { return max(1, u.settlement.Published) }
 
-// firstOf returns the heads of those results whose lease may not be gone.
+// firstOf returns the heads without those of second settlements. If the lease of a second
+// settlement is gone, either the first settlement of the batch was written under that lease and has
+// ended it, or another relay has the batch. In both cases nothing was lost.
 func firstOf(written []*unsettled, heads []uuid.UUID) []uuid.UUID {
 	return slices.DeleteFunc(heads, func(head uuid.UUID) bool {
 		return slices.ContainsFunc(written, func(u *unsettled) bool { return u.mayBeGone && u.batch.events.Head() == head })
@@ -82,8 +87,9 @@ func (s *settler) lost(ctx context.Context, written []*unsettled, heads []uuid.U
 	}
 }
 
-// failed schedules results that could not be written for another try: after a pause or, if the
-// statement ran out of time, at once and half as many in a statement.
+// failed schedules results that could not be written for another try. If the statement ran out of
+// time, the results are tried again at once, half as many in a statement. Otherwise they are tried
+// again after a pause.
 func (s *settler) failed(ctx context.Context, part []*unsettled, weight int, err error) {
 	s.log.WarnContext(ctx, "relay cannot mark what it published", "error", err, "events", weight, "attempt", part[0].tries+1)
 	if queue.IsTimeout(err) && weight > 1 {
@@ -94,6 +100,7 @@ func (s *settler) failed(ctx context.Context, part []*unsettled, weight int, err
 	s.retryLater(part)
 }
 
+// retryLater schedules results for another try after a pause.
 func (s *settler) retryLater(part []*unsettled) {
 	for _, u := range part {
 		u.tries++
@@ -102,8 +109,8 @@ func (s *settler) retryLater(part []*unsettled) {
 	s.keepLeased(part)
 }
 
-// keepLeased puts the results whose leases still last back into waiting, and leaves the events of
-// the others to a scan.
+// keepLeased puts the results whose leases still last back into waiting. It gives up the
+// results whose leases have run out, and schedules a scan that finds their events.
 func (s *settler) keepLeased(part []*unsettled) {
 	var lost []*unsettled
 	for _, u := range part {

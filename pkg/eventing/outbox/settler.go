@@ -10,30 +10,31 @@ import (
 )
 
 // settler writes results into the table. Only the settling goroutine uses it. The batches of
-// waiting results are in flight, which bounds their number.
+// waiting results count as in flight, and the bound of inFlight limits their number.
 type settler struct {
 	*Relay
 
 	waiting []*unsettled
 	// sentAt is when the last statement was sent.
 	sentAt time.Time
-	// limit is how many events one statement marks. A statement that runs out of time halves it, and a
-	// quick one doubles it.
+	// limit is how many events one statement marks. It adapts to the database's speed. A
+	// statement that runs out of time halves the limit, and a quick statement doubles the limit.
 	limit int
 }
 
 const (
-	// renewLook is how often a relay looks for leases to renew. A lease can then be renewed after a
-	// statement that ran into its time limit.
+	// renewLook is how often a relay looks for leases to renew. It is short enough that a
+	// lease can still be renewed after a statement that ran into its time limit.
 	renewLook = renewEvery / 4
-	// quick is the longest duration of a quick statement: see settler.limit.
+	// quick is the longest duration of a quick statement. The statement after a quick one may mark more events.
 	quick = queue.Timeout / 10
 )
 
 // settleLoop writes results into the table. One statement writes all results that arrived during
-// the statement before. It ends when results is closed and nothing is left, or when closing ends.
-// Between two statements it renews leases, so that settling and renewing never wait for each
-// other's row locks, and leases are renewed while a settling statement keeps failing.
+// the statement before. The loop ends when results is closed and nothing is left, or when the
+// context closing ends. Between two statements the loop renews leases. So settling and renewing
+// never wait for each other's row locks, and leases are renewed even while a settling statement
+// keeps failing.
 func (r *Relay) settleLoop(ctx, closing context.Context, results <-chan publishResult) {
 	s := &settler{Relay: r, limit: maxEvents}
 	renew := time.NewTicker(renewLook)
@@ -73,8 +74,9 @@ func (s *settler) settleDue(ctx, closing context.Context, renew <-chan time.Time
 	}
 }
 
-// take removes the results for the next statement from waiting and returns them. They are due, and
-// have no more events than the limit.
+// take removes the results for the next statement from waiting and returns them. The results are
+// due, and together have no more events than the limit. If one batch alone is over the limit, take
+// returns its result with only as many events as the limit allows.
 func (s *settler) take() (part []*unsettled) {
 	now, weight := time.Now(), 0
 	s.waiting = slices.DeleteFunc(s.waiting, func(u *unsettled) bool {
@@ -93,6 +95,7 @@ func (s *settler) take() (part []*unsettled) {
 	return part
 }
 
+// untilNext returns how long it takes until the next result is due.
 func (s *settler) untilNext() time.Duration {
 	wait := queue.LeaseTime
 	for _, u := range s.waiting {
@@ -101,8 +104,9 @@ func (s *settler) untilNext() time.Duration {
 	return max(0, wait)
 }
 
-// settle writes results in one statement. A result that could not be written is tried again while
-// the lease of its batch lasts.
+// settle writes results in one statement. A result that could not be written is tried again
+// while the lease of its batch lasts. When the lease has run out, a relay sends the events of the
+// batch again.
 func (s *settler) settle(ctx, closing context.Context, part []*unsettled) {
 	settlements, weight := make([]queue.Settlement, len(part)), 0
 	for i, u := range part {
@@ -140,9 +144,9 @@ func (s *settler) settle(ctx, closing context.Context, part []*unsettled) {
 	}
 }
 
-// renew extends the leases that are due. If another relay has taken over the lease of a batch, no
-// further request of the batch starts. If another transaction has locked its row, the lease stays
-// as it was.
+// renew extends the leases that have used up a third of their time. If another relay has taken over
+// the lease of a batch, no further request of the batch starts. If another transaction has locked
+// the row that has a lease, the lease stays as it was.
 func (r *Relay) renew(ctx context.Context) {
 	r.expireHandovers(time.Now())
 	due := r.inFlight.dueForRenewal()
@@ -168,14 +172,16 @@ const (
 	// last statement was sent less than settleEvery ago.
 	gatherTime = 2 * time.Millisecond
 	// settleEvery is the least time between two statements, unless the results need several. Only an
-	// event behind a published event of its aggregate waits for the mark. Without settleEvery,
-	// statements for one or two events each would cost more than all other work of a relay.
+	// event behind a published event of its aggregate waits for the mark. Without settleEvery, a relay
+	// with a thousand events a second sent a statement for every second event, and these statements
+	// cost more than all its other work.
 	settleEvery = 5 * time.Millisecond
 )
 
-// gather returns first and the other results that arrive until settleEvery after the last statement
-// and, as long as they have fewer than half of the events in flight, until gatherTime is over. A
-// statement for a few results costs as much as one for a single result.
+// gather returns first and the other results that arrive until settleEvery after the last statement. As
+// long as these results have fewer than half of the events in flight, gather also waits until
+// gatherTime is over. The waits are worth it because a statement for a few results costs as much as a
+// statement for one result.
 func (s *settler) gather(first publishResult, results <-chan publishResult) []publishResult {
 	batch, events := []publishResult{first}, len(first.batch.events)
 	pause, gathered := s.sentAt.Add(settleEvery), time.Now().Add(gatherTime)

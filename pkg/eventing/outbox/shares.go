@@ -5,7 +5,8 @@ import (
 	"slices"
 )
 
-// accountSending expects the lock. It is account for the events on their way to the broker.
+// accountSending expects the lock. It adds the events of a batch to the count of events on their
+// way to the broker if sign is 1, and subtracts them if sign is -1.
 func (f *inFlight) accountSending(b *leasedBatch, sign int) {
 	n, tenant := sign*len(b.events), b.events.Tenant()
 	if b.retry {
@@ -15,7 +16,8 @@ func (f *inFlight) accountSending(b *leasedBatch, sign int) {
 	}
 }
 
-// answer notes that the broker has answered a batch, whose events are then no longer on their way.
+// answer notes that the broker has answered a batch. From now on the events of the batch no longer
+// count as on their way to the broker, even if settling the batch takes long.
 func (f *inFlight) answer(b *leasedBatch) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -25,8 +27,9 @@ func (f *inFlight) answer(b *leasedBatch) {
 	b.answered = true
 }
 
-// ofTenant returns how many events of a tenant are on their way to the broker, and how many more
-// may be claimed.
+// ofTenant returns two numbers. sending is how many events of a tenant are on their way to the
+// broker. room is how many more events of the tenant may be claimed while several tenants are
+// active.
 func (f *inFlight) ofTenant(tenant string) (sending, room int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -35,14 +38,16 @@ func (f *inFlight) ofTenant(tenant string) (sending, room int) {
 	return sending, min(room, tenantLeases-f.leased[tenant])
 }
 
-// roomOfAll returns how many more events of all tenants together may be claimed.
+// roomOfAll returns how many more events of all tenants together may be claimed while several
+// tenants are active.
 func (f *inFlight) roomOfAll() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return allTenantsEvents - f.sendingAll()
 }
 
-// sendingAll expects the lock.
+// sendingAll expects the lock. It returns how many events of all tenants are on their way to the
+// broker.
 func (f *inFlight) sendingAll() (events int) {
 	for _, n := range f.sending {
 		events += n
@@ -50,10 +55,11 @@ func (f *inFlight) sendingAll() (events int) {
 	return events
 }
 
-// crowding returns the tenants that have more events on their way to the broker than their share,
-// or more in flight than tenantLeases, without the tenant in the parameter but. While all tenants
-// together have used up allTenantsEvents, the share is fewEvents. Tenants with the most events in
-// flight come first.
+// crowding returns the tenants that have more events than they may have while several tenants are
+// active. It leaves out the tenant in the parameter but. The limits are the share for events on
+// their way to the broker, and tenantLeases for events in flight. While all tenants together have
+// used up allTenantsEvents, the share is fewEvents. Tenants with the most events in flight come
+// first.
 func (f *inFlight) crowding(but string) (tenants []string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -71,8 +77,8 @@ func (f *inFlight) crowding(but string) (tenants []string) {
 }
 
 // share expects the lock. It returns how many events of one tenant may be on their way to the
-// broker. The tenants share allTenantsEvents by max-min fairness: a tenant with fewer events than
-// its part leaves the rest to others.
+// broker while several tenants are active. The tenants share allTenantsEvents by max-min fairness.
+// A tenant with fewer events than its fair part leaves the rest of that part to other tenants.
 func (f *inFlight) share() int {
 	left, tenants := allTenantsEvents, len(f.sending)
 	for _, events := range slices.Sorted(maps.Values(f.sending)) {
@@ -84,7 +90,8 @@ func (f *inFlight) share() int {
 	return tenantEvents
 }
 
-// retriesWait reports whether no further retries may be claimed.
+// retriesWait reports whether retryEvents retries or more are on their way to the broker. If so, no
+// further retries may be claimed while several tenants are active.
 func (f *inFlight) retriesWait() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()

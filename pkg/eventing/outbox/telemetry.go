@@ -97,8 +97,8 @@ func failure(kind string, code codes.Code) metric.MeasurementOption {
 	return metric.WithAttributes(attribute.String("kind", kind), attribute.String("code", code.String()))
 }
 
-// FailuresInARow returns the highest count of failures in a row, among the topics and the database. While it is
-// above 0, new events may have to wait. It is the gauge outbox_failures_in_a_row.
+// FailuresInARow returns the highest count of failures in a row, among the topics and the database. While it is above
+// 0, new events may have to wait. It is the gauge outbox_failures_in_a_row.
 func (r *Relay) FailuresInARow() int64 {
 	tries := r.failures.Load()
 	for _, p := range r.pauses {
@@ -134,6 +134,7 @@ func (m *metrics) settled(ctx context.Context, written []*unsettled, lost int) {
 	}
 }
 
+// tenantMetrics are the relay's instruments by tenant.
 type tenantMetrics struct {
 	few                   *instrument.Few
 	failures              metric.Int64Counter
@@ -161,6 +162,7 @@ func (m tenantMetrics) gauges() []metric.Observable {
 	return []metric.Observable{m.pending, m.parked, m.oldest, m.held}
 }
 
+// settled counts the result of one batch.
 func (m tenantMetrics) settled(ctx context.Context, u *unsettled) {
 	events := u.batch.events
 	label := m.few.Of(events.Tenant())
@@ -183,8 +185,9 @@ func (m tenantMetrics) observe(o metric.Observer, b *backlogReading, held int) {
 	}
 }
 
-// labelled combines the backlogs beyond instrument.MaxValues under the name instrument.Other. In
-// all, the tenants with the most events come first.
+// labelled returns the first instrument.MaxValues backlogs of the slice all unchanged, and combines
+// the rest under the name instrument.Other. The slice all has the tenants with the most events
+// first.
 func labelled(all []queue.TenantBacklog) []queue.TenantBacklog {
 	if len(all) <= instrument.MaxValues {
 		return all

@@ -18,7 +18,8 @@ import (
 
 // created returns events with the trace context in which each event was created. If the caller's
 // trace is sampled, created records a span for each event, which is the parent of all later spans
-// of the event. An event keeps a trace context other than the caller's.
+// of the event. If an event already has a trace context other than the caller's, the event keeps
+// that trace context.
 func created(ctx context.Context, events []eventing.Event) []eventing.Event {
 	recording := trace.SpanFromContext(ctx).IsRecording()
 	callers := eventing.TraceParent(ctx)
@@ -44,8 +45,9 @@ func created(ctx context.Context, events []eventing.Event) []eventing.Event {
 }
 
 // startSend begins the span of one publish request. The span belongs to the trace of the request's
-// first sampled event. It links to the "create" span of each sampled event, which describes the
-// event. If no event is sampled, there is no span.
+// first sampled event. It has a link to the "create" span of each sampled event, and that span
+// describes the event. If no event is sampled, there is no span, because the request that wrote an
+// event has decided whether the event is sampled.
 func startSend(ctx context.Context, topic string, batch queue.Batch) (context.Context, trace.Span) {
 	var links []trace.Link
 	for _, e := range batch {
@@ -67,6 +69,7 @@ func startSend(ctx context.Context, topic string, batch queue.Batch) (context.Co
 	return ctx, span
 }
 
+// endSend ends the span of a publish request with its result.
 func endSend(span trace.Span, err error) {
 	if err != nil && span.IsRecording() {
 		span.SetAttributes(semconv.ErrorTypeKey.String(status.Code(err).String()))

@@ -10,8 +10,8 @@ import (
 )
 
 // turnLoop claims the events of held tenants, until ctx ends. It runs apart from the scan loop,
-// because a scan may read for seconds. Its statements are cancelled when flying ends, and not when
-// ctx ends (see claimNew).
+// because a scan may read for seconds, and may fail again and again. The statements of turnLoop are
+// cancelled when flying ends, and not when ctx ends (see claimNew).
 func (r *Relay) turnLoop(ctx, flying context.Context, toPublish chan<- *leasedBatch) {
 	var s turnSchedule
 	for ctx.Err() == nil {
@@ -43,8 +43,9 @@ func (r *Relay) turnLoop(ctx, flying context.Context, toPublish chan<- *leasedBa
 	}
 }
 
-// takeTurn claims events of the next held tenant: behind its published events, or in the next page
-// of its scan. The caller has reserved room for the claim.
+// takeTurn makes a claim for the next held tenant. It claims events behind the tenant's published
+// events, or events in the next page of the tenant's scan. The caller has reserved room for the
+// claim.
 func (r *Relay) takeTurn(ctx context.Context, s *turnSchedule, toPublish chan<- *leasedBatch) error {
 	all := r.followUps.exclusions()
 	held := len(all.held)
@@ -138,10 +139,12 @@ func (r *Relay) claimHeldPage(
 	return p.Claimed, nil
 }
 
+// pageRows returns how many rows the next page reads, for a turn that may claim this many events.
 func (h *heldTenant) pageRows(events int) int { return min(turnRows, max(h.rows, events)) }
 
-// adaptRows sets how many rows the next page of the scan reads. The last page read that many rows,
-// and its turn claimed so many events of the limit.
+// adaptRows sets how many rows the next page of the scan reads. rows is how many rows the last page
+// read. claimed is how many events its turn claimed, and limit is how many it might have claimed. A
+// truncated page is read again.
 func (h *heldTenant) adaptRows(rows int, p queue.Page, claimed, limit int) {
 	switch {
 	case p.Truncated:
@@ -152,9 +155,10 @@ func (h *heldTenant) adaptRows(rows int, p queue.Page, claimed, limit int) {
 	h.rereads = p.Truncated
 }
 
-// adaptVersions sets how many published versions the next claim looks behind. If the last claim
-// found nothing behind the taken versions, the number doubles, because many versions cost little
-// more than one.
+// adaptVersions sets how many published versions the next claim looks behind. taken is how many
+// versions the last claim looked behind, and claimed is how many events it found there. If it found
+// none, the number doubles, because such a claim of many versions costs little more than a claim of
+// one.
 func (h *heldTenant) adaptVersions(taken, claimed int) {
 	h.versions = 0
 	if claimed == 0 {
@@ -166,9 +170,10 @@ func (h *heldTenant) adaptVersions(taken, claimed int) {
 const maxPages = 8
 
 // adaptPages sets how many turns read pages before the next claim of events behind published versions.
-// If the last such claim took no event, the number doubles. Where the tenant writes one event for each
-// aggregate, no event is behind a published version. Then a turn that looks there leaves its part of
-// the rate to the next turn, and other tenants' events wait behind that larger turn.
+// claimed is how many events the last such claim took. If it took any, one page follows. If it took
+// none, the number of pages doubles. Where the tenant writes one event for each aggregate, no event is
+// behind a published version. Then each turn that looks there leaves its part of the rate to the next
+// turn, which is twice as large, and other tenants' events wait behind large turns.
 func (h *heldTenant) adaptPages(claimed int) {
 	h.pages = min(maxPages, 2*max(1, h.pages))
 	if claimed > 0 {

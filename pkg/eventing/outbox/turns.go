@@ -6,10 +6,11 @@ import (
 	"example.com/lockstep/pkg/eventing/outbox/queue"
 )
 
-// turn returns the next held tenant that has work, and whose rate and share allow a claim, or nil.
-// relays is the number of living relays, among which the rate is divided. events is how many events
-// the turn may claim: behind the versions in after or, if there are none, in the next page of the
-// tenant's scan.
+// turn returns the next held tenant that has work, and whose rate and share allow a claim. relays
+// is the number of living relays, among which the rate is divided. events is how many events the
+// turn may claim. If after has versions, the turn claims the events behind these versions.
+// Otherwise the turn reads the next page of the tenant's scan. See adaptPages for how the two kinds
+// of turns alternate. h is nil if no tenant can have a turn.
 func (f *followUps) turn(t *tenantRates, inFlight *inFlight, relays int) (h *heldTenant, events int, after []followUp) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -43,7 +44,7 @@ func (f *followUps) turn(t *tenantRates, inFlight *inFlight, relays int) (h *hel
 	return nil, 0, nil
 }
 
-// turned notes c, the claim of a turn that ended at the time now.
+// turned notes c, the claim of a turn. The turn ended at the time now.
 func (f *followUps) turned(h *heldTenant, c claimResult, now time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -66,7 +67,8 @@ func (f *followUps) withoutTurns(now time.Time) {
 
 // begin starts the tenant's scan if claims or scans have skipped events of the tenant. The scan
 // ends at seen, the snapshot of the last claim of new events, because later claims note the events
-// that they skip in h.low. A turn with a later snapshot may have left events that seen did not see.
+// that they skip in h.low. If a turn has a later snapshot than seen, the scan ends at the turn's
+// snapshot, because the turn may have left events that seen did not see.
 func (h *heldTenant) begin(seen queue.TxSnapshot, in life, now time.Time) {
 	from := h.low
 	if h.leftLow != "" && !now.Before(h.leftAt) {
@@ -94,9 +96,10 @@ func (f *followUps) left(h *heldTenant, low datedLow, seen queue.TxSnapshot, unt
 	h.leftLow, h.leftAt = queue.Earliest(h.leftLow, f.met.low(low)), soonest(h.leftAt, until)
 }
 
-// turnFollowed ends a turn's claim behind published versions. The claimed events are in flight, and seen is the snapshot
-// of the claim. rest are the versions behind which the claim had no room to look. left is a low of the events that the
-// claim had to leave, if any.
+// turnFollowed ends a turn's claim behind published versions. The claimed events are in flight,
+// and seen is the snapshot of the claim. rest are the versions behind which the claim had no room to
+// look. left is a low of the events that the claim had to leave, such as events of paused types. It is empty if the claim
+// left no events.
 func (f *followUps) turnFollowed(h *heldTenant, rest []followUp, left datedLow, seen queue.TxSnapshot, paused []string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -118,6 +121,7 @@ func (f *followUps) turnScanned(h *heldTenant, p queue.Page, paused []string) {
 	}
 }
 
+// turnFailed gives back the published versions that a failed turn has taken.
 func (f *followUps) turnFailed(h *heldTenant, after []followUp) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

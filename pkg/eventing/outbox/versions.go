@@ -23,8 +23,8 @@ type versions struct {
 	takenLow queue.TxSnapshot
 	// restarted is true if restart was called after a claim had last taken versions from list.
 	restarted bool
-	// dueAt is when the versions in list justify a claim, or zero while list is empty. An earlier
-	// claim takes them along.
+	// dueAt is when the versions in list justify a claim. A claim that is made before that time
+	// for another reason takes the versions along. dueAt is zero while list is empty.
 	dueAt time.Time
 }
 
@@ -32,7 +32,7 @@ func (v *versions) add(p followUp, dueAt time.Time) {
 	v.list, v.dueAt = append(v.list, p), soonest(v.dueAt, dueAt)
 }
 
-// take removes up to n versions from list, and returns them for a claim.
+// take removes the first n versions from list, or fewer if there are fewer, and returns them for a claim.
 func (v *versions) take(n int) []followUp {
 	n = min(n, len(v.list))
 	taken := v.list[:n:n]
@@ -73,6 +73,7 @@ func (v *versions) dropExcess() (low queue.TxSnapshot) {
 	return low
 }
 
+// low returns a snapshot that saw no pending event behind any of the versions.
 func (v *versions) low() queue.TxSnapshot { return lowest(v.takenLow, v.list) }
 
 func lowest(low queue.TxSnapshot, of []followUp) queue.TxSnapshot {
@@ -93,4 +94,5 @@ func versionsOf(after []followUp) (at []queue.AggregateVersion, lows map[aggrega
 	return at, lows, first
 }
 
+// aggregateKey names an aggregate.
 type aggregateKey struct{ kind, id string }

@@ -10,29 +10,31 @@ import (
 )
 
 const (
-	// completeEvery is the longest pause between two passes over the incomplete rows. After the first
-	// pass such rows come only from instances of an older build that still run.
+	// completeEvery is the longest pause between two passes over the incomplete rows. A new build
+	// finds the incomplete rows of the older build at its start. Later incomplete rows come from
+	// instances of the older build that still run.
 	completeEvery = time.Minute
-	// completePause is the pause between two calls to the owner, of up to consistency.MaxPositions
-	// rows each.
+	// completePause is the pause between two calls to the owner. So an instance makes at most 20
+	// calls a second, of up to consistency.MaxPositions rows each.
 	completePause = 50 * time.Millisecond
-	queryTimeout  = 5 * time.Second
+	// queryTimeout bounds a statement of a pass.
+	queryTimeout = 5 * time.Second
 	// maxCounted bounds the count of incomplete rows.
 	maxCounted = 10_000
-	// maxRefused is how many rows that cannot be written end a pass. The next one begins up to a minute
-	// later, and goes on after these rows.
+	// maxRefused is a number of rows. After so many rows that cannot be written, a pass ends. The next pass
+	// begins up to a minute later, and goes on after these rows.
 	maxRefused = 100
 )
 
 var completeRetry = backoff.Policy{Base: time.Second, Cap: time.Minute}
 
 // Complete finds the rows that an older build has left incomplete, and brings them up to date with
-// the owner's state: see inbox.Completeness. It works until ctx ends, and returns nil. It makes one
-// call to the owner for one page of rows at a time, with a pause between two pages. A row that cannot
-// be read or written, or that another transaction has locked for two seconds, is skipped, with a line
-// in the log, and does not hold up other rows. Several instances do the same work, but a row that is
-// up to date is not written again. While the owner or the database is unavailable, Complete waits, with
-// backoff. Complete calls heartbeat at least every two minutes.
+// the owner's state: see inbox.Completeness. It works until ctx ends, and returns nil. It bounds the
+// load: it makes one call to the owner for one page of rows at a time, with a pause between two
+// pages. While the owner or the database is unavailable, Complete waits, with backoff. A row that
+// cannot be read or written, or that another transaction has locked for two seconds, is skipped, with
+// a line in the log, and does not hold up other rows. Several instances do the same work, but a row
+// that is up to date is not written again. Complete calls heartbeat at least every two minutes.
 func (p *Projection[S]) Complete(ctx context.Context, heartbeat func()) error {
 	after := "" // the id behind which the next page of rows begins
 	for failures := 0; ctx.Err() == nil; {
@@ -52,8 +54,9 @@ func (p *Projection[S]) Complete(ctx context.Context, heartbeat func()) error {
 	return nil
 }
 
-// pass goes over the incomplete rows behind the id after once, in the order of their keys. It
-// returns the id behind which the next pass begins.
+// pass goes over the incomplete rows behind the id after once, in the order of their keys. It ends
+// early after maxRefused rows that cannot be written. It returns the id behind which the next pass
+// begins.
 func (p *Projection[S]) pass(ctx context.Context, after string, heartbeat func()) (string, error) {
 	completed, refused := 0, 0
 	for ctx.Err() == nil && refused < maxRefused {

@@ -13,8 +13,8 @@ import (
 	"example.com/lockstep/pkg/eventing/txn"
 )
 
-// listTimeout bounds a call of Aggregate.List. The owner's own time limit for a page is shorter, and its
-// error says more than a timeout here.
+// listTimeout bounds a call of Aggregate.List. It is longer than the owner's own time limit for a page. So
+// the owner's error arrives first, and that error says more than a timeout here.
 const listTimeout = 15 * time.Second
 
 // OwnersPage is a part of the owner's rows, in the order of their ids.
@@ -38,16 +38,17 @@ type Filled struct {
 	// Rows counts the owner's rows that were read. Written counts the rows of them that were
 	// written to the table, and Failed counts the rows that could not be written.
 	Rows, Written, Failed int
-	// AsOf and Estimate are those of the OwnersPage. A caller that needs every change from before a
-	// certain time fills the page again if AsOf is earlier, because the answer came from a replica
-	// that lags.
+	// AsOf and Estimate are copied from the OwnersPage. A caller that needs every change from
+	// before a certain time fills the page again if AsOf is earlier than that time. The answer then
+	// came from a replica that lags.
 	AsOf     time.Time
 	Estimate int64
 }
 
 // Fill writes the owner's state of a page of rows that begins at the id from. An empty from means
-// the first row. Rows move by the rule inbox.Advance. So Fill may run while events are applied,
-// even if the page was read long before, and may be repeated.
+// the first row. Rows move by the rule inbox.Advance. A row with a higher version than the owner's
+// row stays, unless the owner has changed the aggregate after the row's change. So Fill may run
+// while events are applied, even if the page was read long before, and may be repeated.
 //
 // Fill writes 32 rows in a transaction. It gives way to events, so it waits for the locks of the
 // rows no longer than txn.Writer does. If it fails, the transactions that it has committed stay.
@@ -55,10 +56,11 @@ type Filled struct {
 // of the process take too long. Otherwise it is an error of Aggregate.List or of the database.
 //
 // A row that cannot be read or written is skipped, with a line in the log, as in Replace. Fill has
-// no limit for such rows. Its caller may stop after some number of them.
+// no limit for such rows, because a page beyond the limit would hold up all rows behind that page.
+// The caller may stop after some number of failed rows.
 //
-// Package reconcile finds rows that the owner does not have, and rows that are ahead of the
-// owner's.
+// Fill does not remove rows that the owner does not have, and does not repair rows that are ahead
+// of the owner's rows. Package reconcile finds both.
 func (p *Projection[S]) Fill(ctx context.Context, from string) (f Filled, err error) {
 	page, err := p.aggregate.List(ctx, from, listTimeout)
 	if err != nil {
@@ -77,12 +79,13 @@ func (p *Projection[S]) Fill(ctx context.Context, from string) (f Filled, err er
 	return f, nil
 }
 
-// tryAgain and leaveLocked are the arguments locked of takeOver.
+// tryAgain is the argument locked of takeOver with which takeOver fails while a row is locked, so that its
+// caller tries again. leaveLocked is the other one.
 func tryAgain(err error) error { return err }
 
 // takeOver writes the owner's rows as of the time asOf. It returns how many rows it has written, and how
-// many cannot be written. With tryAgain it fails at a locked row, so that its caller tries again, and
-// with leaveLocked it leaves the row and goes on.
+// many cannot be written. locked decides about a locked row: with tryAgain takeOver fails, and with
+// leaveLocked it leaves the row and goes on.
 func (p *Projection[S]) takeOver(ctx context.Context, rows []S, asOf time.Time, locked func(error) error) (written, failed int, err error) {
 	ids, err := inParts(rows, partRows, func(part []S) ([]string, error) {
 		ctx, cancel := context.WithTimeout(ctx, writeTimeout)

@@ -17,10 +17,11 @@ import (
 
 // Revision returns the inbox.Completeness.Revision of a build. It is the number of fields that the
 // build knows in messages, including the fields of each message of a oneof. messages must include
-// every message from which the projection takes data: the envelope of the events, with each payload
-// in a oneof, and the owner's answers. A contract gains fields and loses none, so a build that
-// understands more has a higher revision. The build must apply each counted field, or its rows
-// would count as complete without it.
+// every message from which the projection takes data. These are the envelope of the events, with
+// each payload in a oneof, and the owner's answers. A contract gains fields and loses none, so a
+// build that understands more has a higher revision. The build must apply each counted field. If it
+// had the new field of a contract and no column for the field, its rows would count as complete all
+// the same.
 func Revision(messages ...proto.Message) (fields int64) {
 	for _, m := range messages {
 		of := m.ProtoReflect().Descriptor().Fields()
@@ -34,7 +35,8 @@ func Revision(messages ...proto.Message) (fields int64) {
 	return fields
 }
 
-// HasUnknown reports whether m, or a message in it, has fields that this build does not know.
+// HasUnknown reports whether m, or a message in it, has fields that this build does not
+// know.
 func HasUnknown(m proto.Message) bool { return hasUnknown(m.ProtoReflect()) }
 
 func hasUnknown(m protoreflect.Message) (found bool) {

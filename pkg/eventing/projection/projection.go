@@ -8,7 +8,9 @@
 // A service implements [Aggregate] for each type, with its SQL, its events, and the call to the
 // owner. [Projection] does the rest. Package inbox has the rule by which a row moves, and package
 // consistency the requirements of readers. Both need the owner's state. This package fetches that
-// state, applies it by the rule inbox.Adopt, and notifies the readers that wait for it.
+// state, applies it by the rule inbox.Adopt, and notifies the readers that wait for it. If the
+// owner has lost a row's history, the owner's state replaces the row, whatever the versions are,
+// and the divergence is reported.
 package projection
 
 import (
@@ -33,7 +35,8 @@ import (
 )
 
 const (
-	// repairTimeout bounds a call to the owner for which no reader waits.
+	// repairTimeout bounds a call to the owner for which no reader waits. So it is longer than
+	// consistency.FetchTimeout.
 	repairTimeout = 5 * time.Second
 	// writeTimeout bounds a repair's transaction, waits for locks included.
 	writeTimeout = 5 * time.Second
@@ -79,17 +82,20 @@ type Aggregate[S any] interface {
 
 // Projection is the projection of one type of aggregate. It is an inbox.Handler.
 type Projection[S any] struct {
-	aggregate  Aggregate[S]
-	writer     *txn.Writer // writes owner's states
-	waiters    *consistency.Waiters
-	log        *slog.Logger
+	aggregate Aggregate[S]
+	writer    *txn.Writer // writes owner's states
+	waiters   *consistency.Waiters
+	log       *slog.Logger
+	// partialLog bounds the lines about changes that this build understands only in part.
 	partialLog rate.Sometimes
-	oddLog     rate.Sometimes
+	// oddLog bounds the lines about rows that cannot be written.
+	oddLog rate.Sometimes
 }
 
 // New returns a projection whose repairs write with writer. All projections on one pool share a
 // writer, so that repairs that wait for locks leave a connection to the consumer. waiters are the
-// readers that wait for its rows.
+// readers that wait for its rows. log gets a line for each row that had another history than its
+// owner.
 func New[S any](writer *txn.Writer, aggregate Aggregate[S], waiters *consistency.Waiters, log *slog.Logger) *Projection[S] {
 	p := &Projection[S]{
 		aggregate: aggregate, writer: writer, waiters: waiters, log: log,
@@ -144,8 +150,8 @@ func (p *Projection[S]) Repair(ctx context.Context, e eventing.Event) error {
 	return inbox.Has(p.aggregate.Position(row), e, asOf)
 }
 
-// ownerState is the owner's state of some aggregates, as changes in the order of the ids, and with
-// their outcomes.
+// ownerState is the owner's state of some aggregates. changes has the state as changes, in the
+// order of the ids, and outcomes has the outcome of each change.
 type ownerState struct {
 	changes  []inbox.Change
 	outcomes []inbox.Outcome
@@ -170,6 +176,7 @@ func (o ownerState) ids() (ids []string) {
 	return ids
 }
 
+// written reports whether the change i was written over its row.
 func (o ownerState) written(i int) bool {
 	return o.outcomes[i] == inbox.Diverged || o.outcomes[i] == inbox.Applied
 }
@@ -193,7 +200,8 @@ func (p *Projection[S]) adopted(ctx context.Context, owned ownerState) (written 
 	return written
 }
 
-// diverged reports a replaced row. e is the event of the owner's state.
+// diverged reports that a row had another history than its owner and was replaced. e is the event
+// of the owner's state.
 func (p *Projection[S]) diverged(ctx context.Context, e eventing.Event) {
 	divergences.Add(ctx, 1, p.ofType())
 	p.log.ErrorContext(ctx, "row had a history that its owner has lost: it was replaced by the owner's state",
@@ -214,10 +222,11 @@ func (p *Projection[S]) unknownSeen(c inbox.Change) {
 	})
 }
 
-// oddLines is how many rows that cannot be read or written get a log line each. Later ones get one line
-// a minute in all, because a table can refuse all rows.
+// oddLines is a number of rows that cannot be read or written. The first ones get a log line each. Later
+// ones get one line a minute in all, because a table can refuse all rows.
 const oddLines = 100
 
+// left logs that a row is left as it is.
 func (p *Projection[S]) left(ctx context.Context, message, id string, err error) {
 	p.oddLog.Do(func() {
 		p.log.ErrorContext(ctx, message, "aggregate_type", p.Type(), "aggregate_id", id, "error", err)

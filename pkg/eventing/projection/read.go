@@ -18,9 +18,10 @@ import (
 // FetchRequired returns the owner's state of an aggregate, for a reader of the given tenant.
 // required concerns this aggregate only. The error is consistency.ErrAhead if the owner's state
 // does not meet required. The error is ErrUnknown if the owner does not know the aggregate, and
-// required either is empty or has a position of an earlier epoch, whose writes the owner has lost.
-// An aggregate of another tenant counts as unknown, because a token does not prove that its bearer
-// may see the aggregates that the token names.
+// required either is empty or has a position of an earlier epoch than the owner's epoch. In the
+// second case the owner has lost all writes up to that position. An aggregate of another tenant
+// counts as unknown, because a token does not prove that its bearer may see the aggregates that the
+// token names.
 func (p *Projection[S]) FetchRequired(ctx context.Context, tenant, id string, required consistency.Requirement) (row S, err error) {
 	row, epoch, _, err := p.fetch(ctx, id, consistency.FetchTimeout)
 	at := consistency.Position{AggregateType: p.aggregate.Type(), AggregateID: id, Epoch: epoch}
@@ -54,7 +55,8 @@ func (p *Projection[S]) fetch(ctx context.Context, id string, timeout time.Durat
 	return rows[0], epoch, asOf, nil
 }
 
-// fetchAll is the aggregate's Fetch without the error ErrUnknown.
+// fetchAll is the aggregate's Fetch. If the owner knows none of the ids, fetchAll returns no rows and no
+// error.
 func (p *Projection[S]) fetchAll(ctx context.Context, ids []string, timeout time.Duration,
 ) (rows []S, epoch int64, asOf time.Time, err error) {
 	rows, epoch, asOf, err = p.aggregate.Fetch(ctx, ids, timeout)
@@ -64,8 +66,10 @@ func (p *Projection[S]) fetchAll(ctx context.Context, ids []string, timeout time
 	return rows, epoch, asOf, err
 }
 
+// tenant returns the tenant of the owner's state.
 func (p *Projection[S]) tenant(row S) string { return p.aggregate.Snapshot(row).Event.Tenant() }
 
+// position returns the position of the owner's state.
 func (p *Projection[S]) position(row S) consistency.Position {
 	return consistency.PositionOf(p.aggregate.Snapshot(row).Event)
 }
@@ -102,7 +106,8 @@ func (p *Projection[S]) List(ctx context.Context, r Reader, w *txn.Writer, requi
 	if err != nil || outcome != consistency.Stale {
 		return outcome, nil, err
 	}
-	// Read after the stale positions were found, the page lacks at most these.
+	// The page is read after the stale positions were found. So the page lacks at most these
+	// positions.
 	if stale, err = unmet(ctx, page, required); err == nil {
 		_, err = page.Read(ctx, required.Positions())
 	}

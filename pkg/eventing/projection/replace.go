@@ -23,21 +23,24 @@ import (
 const (
 	// partRows bounds the rows, and with them the locks, of one transaction.
 	partRows = 32
-	// maxLockedRows is how many locked rows, one after the other, end a repair. The wait for each takes
-	// two seconds.
+	// maxLockedRows is a number of rows. If that many are locked, one after the other, a repair ends. The
+	// wait for each takes two seconds.
 	maxLockedRows = 3
 )
 
 // Type returns the type of the aggregate.
 func (p *Projection[S]) Type() string { return p.aggregate.Type() }
 
-// Replace implements reconcile.Model. It asks the owner for each row before the transaction that writes
-// the row, as in Repair.
+// Replace implements reconcile.Model. It asks the owner for each row before the transaction that
+// writes the row, as in Repair. Of the rows of a transaction it writes those that standing returns, and
+// whose position is the one in seen.
 //
 // If the owner does not know a row, the row becomes a tombstone of its present version, and is not
-// removed. The broker may still have events of the lost history, which would create the aggregate
-// again without a row, and are stale with a tombstone. If the owner later puts the aggregate again,
-// or gets it back by another restore, it replaces the tombstone by the usual rules.
+// removed. Readers are told that the aggregate is gone, whether there is a tombstone or no row. But
+// the broker may still have events of the lost history, for as long as it keeps messages. With a
+// tombstone such events are stale. Without a row such events would create the aggregate again. If
+// the owner later puts the aggregate again, or gets it back by another restore, the aggregate
+// replaces the tombstone by the usual rules.
 //
 // A row that cannot be read or written is skipped, because the fault is in that row and must not
 // hold up other rows. So is a row that another transaction has locked for two seconds. The log has a
@@ -51,10 +54,11 @@ func (p *Projection[S]) Replace(ctx context.Context, by audit.Actor, seen []reco
 	})
 }
 
-// inParts splits rows into parts, and calls write for each part as one transaction. most is the largest
-// number of rows in a part. inParts returns the ids that write returns. If a row is at fault, the part
-// that contains the row is written row by row, and left is called with each such row. After
-// maxLockedRows locked rows it returns the error, because the whole table may be locked.
+// inParts splits rows into parts, and calls write for each part as one transaction. most is the
+// largest number of rows in a part. inParts returns the ids that write returns. If a row is at fault,
+// the part that contains the row is written row by row, and left is called with each such row. If
+// maxLockedRows rows are locked, one after the other, the whole table may be locked, and inParts returns
+// the error.
 func inParts[R any](rows []R, most int, write func([]R) ([]string, error), left func(R, error)) (written []string, err error) {
 	lockedRows := 0
 	for part := range slices.Chunk(rows, most) {
@@ -80,6 +84,7 @@ func inParts[R any](rows []R, most int, write func([]R) ([]string, error), left 
 }
 
 // errRowLocked is the error of a locked row in Replace and in Complete, which leave such a row as it is.
+// Other writes of owner's rows are tried again instead.
 var errRowLocked = errors.New("the row is locked")
 
 // leaveLocked makes an error of a locked row one that isRowsFault accepts.
@@ -150,7 +155,8 @@ func (o ownerState) of(rows []reconcile.Row) (some ownerState) {
 	return some
 }
 
-// position returns the position of a row that was found to differ.
+// position returns the position that a row of the projection had when it was found to differ from
+// the owner's row.
 func position(row reconcile.Row) inbox.Position {
 	return inbox.Position{Epoch: row.Epoch, Version: row.Version, Deleted: row.Deleted, EventID: row.EventID, At: row.At}
 }
@@ -160,8 +166,8 @@ func position(row reconcile.Row) inbox.Position {
 type Lost struct{ AsOf time.Time }
 
 // ownersState returns the owner's state of a row as a change. If the owner does not know the row,
-// the change is a tombstone. It is zero if there is no row to replace, or if the answer may be from
-// before the row.
+// the change is a tombstone. The change is zero if there is no row to replace, or if the answer may
+// be from before the row.
 func (p *Projection[S]) ownersState(ctx context.Context, row reconcile.Row) (c inbox.Change, asOf time.Time, err error) {
 	owners, _, asOf, err := p.fetch(ctx, row.ID, repairTimeout)
 	if err == nil {

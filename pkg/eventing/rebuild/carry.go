@@ -18,15 +18,18 @@ var ErrMirror = errors.New("the mirror does not copy what is written to the serv
 const carryRows = 10_000
 
 // carry reads a page of the served table, and copies each row that the shadow lacks, or has in an
-// older version. $1 is the id before the page. The statement reads both tables in one snapshot, in
-// which the mirror has already copied each row that was written since the rebuild began. A row of
-// the shadow that has become newer since stays.
+// older version. $1 is the id before the page, in the form of package reconcile. The statement
+// reads both tables in one snapshot. In this snapshot, the mirror has already copied each row that
+// was written since the rebuild began. If a row of the shadow has become newer before the statement
+// writes the row, the newer row stays.
 //
 //go:embed carry.sql
 var carry string
 
-// carryAll carries over the rows that the owner's pages did not bring. If a second pass over a
-// table finds rows, too, the mirror does not work, and carryAll returns ErrMirror.
+// carryAll carries over the rows that the owner's pages did not bring, because the owner does not
+// know the rows or has older versions of them. If the first pass over a table finds such rows, a
+// second pass must find none. If the second pass finds rows, the mirror does not work, and carryAll
+// returns ErrMirror.
 func (r *Rebuild) carryAll(ctx context.Context) error {
 	for _, p := range r.parts {
 		left, err := r.carry(ctx, p)
@@ -43,7 +46,8 @@ func (r *Rebuild) carryAll(ctx context.Context) error {
 	return nil
 }
 
-// carry carries over the rows of one table, and returns how many the shadow was lacking.
+// carry carries over the rows of one table. lacking is the number of rows that the shadow lacked, or had in
+// an older version.
 func (r *Rebuild) carry(ctx context.Context, p Part) (lacking int64, err error) {
 	var statement string
 	err = bounded.Run(ctx, shortTime, func(ctx context.Context) (err error) {
@@ -55,6 +59,7 @@ func (r *Rebuild) carry(ctx context.Context, p Part) (lacking int64, err error) 
 	if err != nil {
 		return 0, err
 	}
+	// Start is an id before the first row, because no row has the nil UUID.
 	for after := p.Key.Start(); after != ""; {
 		var n int64
 		err := r.retry(ctx, longTime, func(ctx context.Context) error {

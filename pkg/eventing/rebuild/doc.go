@@ -9,7 +9,8 @@
 // Each table of the read model gets a shadow, which is a table with the same columns, indexes,
 // constraints, owner and rights. The shadow's rows come from the owner, page by page, and from the
 // mirror. The mirror is a set of triggers of the served table, which copy each row that is written.
-// So consumers need no code for a rebuild, and no instance can miss it.
+// So consumers need no code for a rebuild, no instance can miss the rebuild, and there is no cost
+// while there is no rebuild.
 //
 // The mirror copies a row in the transaction that writes the row, over any version in the shadow.
 // So a row that is written during the rebuild is never older in the shadow than in the served
@@ -33,8 +34,8 @@
 // The phase and the progress are in the table rebuild_state, which is created when the rebuild
 // begins and dropped when it ends. If a process dies, the next one continues its phase, because all
 // steps of a phase may be repeated. A lock of the session admits one process. A process that has
-// lost its session may go on next to another process. So each change of the state names its rebuild
-// and phase, and cannot undo a decision of the other process.
+// lost its session may go on next to another process. So each change of the state names the rebuild
+// and the phase that it applies to, and cannot undo a decision of the other process.
 //
 // An owner that lacks many rows may be the wrong one. So the repair of lost rows waits for the end
 // of the comparison, and is refused if there are too many lost rows by the rule of
@@ -54,9 +55,9 @@
 // view stays with its table whatever the table's name. Postgres plans prepared statements again,
 // and finds the tables by their names.
 //
-// The exchange waits for its locks in two steps. No reader waits behind the first one, SHARE UPDATE
-// EXCLUSIVE, which may have to wait until Postgres has ended an autovacuum. The second one, ACCESS
-// EXCLUSIVE, is waited for only for a moment.
+// The exchange waits for its locks in two steps. The first lock, SHARE UPDATE EXCLUSIVE, may have
+// to wait until Postgres has ended an autovacuum, but no reader waits behind it. The second lock,
+// ACCESS EXCLUSIVE, is waited for only for a moment.
 //
 // A migration that changes the served table during a rebuild leaves two tables of different shapes.
 // They are not exchanged; see [ErrShape]. A migration that relaxes a rule of the served table makes

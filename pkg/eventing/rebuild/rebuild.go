@@ -22,13 +22,14 @@ import (
 )
 
 const (
-	// lockTime is how long a transaction of the rebuild waits for a lock, and so how long events and reads
-	// queue behind it. Postgres looks for deadlocks only after a second, so it aborts no transaction of an
-	// event or a read because of the rebuild.
+	// lockTime is how long a transaction of the rebuild waits for a lock. So events and reads queue behind
+	// the rebuild for no longer than lockTime. Postgres looks for deadlocks only after a second of waiting,
+	// when the rebuild has given up. So Postgres aborts no transaction of an event or a read because of the
+	// rebuild.
 	lockTime = 200 * time.Millisecond
-	// calmTime is how long a transaction waits for the end of a vacuum or a similar command on a table,
-	// without events and reads behind it. It is longer than deadlock_timeout (a second), after which Postgres
-	// ends an autovacuum that is in the way.
+	// calmTime is how long a transaction waits for the end of a vacuum or a similar command on a table. It is
+	// longer than deadlock_timeout (a second), after which Postgres ends an autovacuum that is in the way.
+	// Events and reads do not queue behind the lock that it waits for.
 	calmTime = 3 * time.Second
 	// shortTime bounds a transaction that neither locks a table nor reads all of it.
 	shortTime = 5 * time.Second
@@ -36,13 +37,14 @@ const (
 	tableTime = 30 * time.Second
 	// longTime bounds a transaction that reads or cleans a table.
 	longTime = 15 * time.Minute
-	// attempts bounds those of retry. With their pauses they take a minute.
+	// attempts bounds the attempts of retry. With their pauses they take a minute.
 	attempts = 60
 
 	undefinedTable = "42P01"
 )
 
-// again is the pause between two attempts, in which no event or read waits behind the rebuild.
+// again is the pause between two attempts. During the pause no event or read waits behind the
+// rebuild.
 var again = backoff.Policy{Base: 100 * time.Millisecond, Cap: 2 * time.Second}
 
 var (
@@ -59,9 +61,9 @@ var (
 type Part struct {
 	// Table is the table's name. The table has the columns epoch and version. Rows come to the shadow in
 	// another order than to the table. So each unique index besides the key must be on values that never
-	// move from one row to another, such as the id of the last event. With such an index, a transaction that
-	// writes a row while the rebuild copies the row may fail with unique_violation once, because ON CONFLICT
-	// waits for the key's index only.
+	// move from one row to another, such as the id of the last event. With such an index, a transaction
+	// that writes a row while the rebuild copies the row may fail with unique_violation, because ON CONFLICT
+	// waits for the key's index only. The transaction succeeds when it is tried again.
 	Table string
 	// Key is the table's primary key.
 	Key reconcile.Key
@@ -78,9 +80,10 @@ type Rebuild struct {
 	db    *pgxpool.Pool
 	parts []Part
 	// after is the statement that runs after each exchange (see New).
-	after  string
+	after string
+	// tables are the names of the served tables.
 	tables []string
-	// tables are the names of the served tables, and shadows those of their shadows, in one order.
+	// shadows are the names of the shadows, in the order of tables.
 	shadows []string
 	// subjects name the parts in the entries of the audit table.
 	subjects []audit.Subject
@@ -100,11 +103,11 @@ func New(db *pgxpool.Pool, after string, parts ...Part) *Rebuild {
 	return r
 }
 
-// Session returns a function that prepares a session for a rebuild in schema. The schema alone is on the
-// search_path, and no transaction waits for a lock longer than lockTime. Timeouts of the role or of the
-// database are turned off, because each statement has a limit of its own, and the session that holds the lock
-// of the rebuild is idle meanwhile. The server ends the session of a client that is gone, or that stands
-// still in a transaction (bounded.LostClient).
+// Session returns a function that prepares a session for a rebuild in schema. The schema alone is
+// on the search_path, and no transaction waits for a lock longer than lockTime. Timeouts of the
+// role or of the database are turned off, because each statement has a limit of its own, and the session
+// that holds the lock of the rebuild is idle meanwhile. The server ends the session of a client that is gone,
+// or that stands still in a transaction (bounded.LostClient).
 func Session(schema string) func(context.Context, *pgx.Conn) error {
 	return func(ctx context.Context, conn *pgx.Conn) error {
 		_, err := conn.Exec(ctx, `SELECT set_config('search_path', $1, false), set_config('lock_timeout', $2, false),
@@ -118,7 +121,9 @@ func Session(schema string) func(context.Context, *pgx.Conn) error {
 }
 
 // Rollback exchanges the tables back. The mirror has copied all events since the exchange into the
-// former table, so no read gets older. Rollback may be repeated.
+// former table, so no read gets older. Before the exchange, Rollback reads both tables for rows
+// that only the new table has. If there are such rows, it copies them and reads both tables again.
+// Rollback may be repeated.
 func (r *Rebuild) Rollback(ctx context.Context, by audit.Actor) error {
 	return r.alone(ctx, func() error {
 		s, err := r.State(ctx)
@@ -136,10 +141,12 @@ func (r *Rebuild) Rollback(ctx context.Context, by audit.Actor) error {
 	})
 }
 
-// Finish removes the tables that are not served, and ends the rebuild in any phase. In the phase Checking,
-// when served rows may still differ from their owner's, Finish requires that unchecked is true. If the
-// statement after (see New) fails, Finish removes the tables all the same, and returns the error of the
-// statement. It is no error if a person has removed a table or a trigger by hand (State.Missing).
+// Finish removes the tables that are not served, and ends the rebuild in any phase. In the phase
+// Checking, when served rows may still differ from their owner's, Finish requires that unchecked is
+// true. If the statement after (see New) fails, Finish removes the tables all the same, and returns the
+// error of the statement. It is no error if a person has removed a table or a trigger by hand. Without the
+// shadow, the mirror's triggers on the served table make all events of its type fail. Finish ends that,
+// because it removes the triggers.
 func (r *Rebuild) Finish(ctx context.Context, by audit.Actor, unchecked bool) error {
 	return r.alone(ctx, func() error {
 		s, err := r.State(ctx)
@@ -192,9 +199,10 @@ func (r *Rebuild) runAfter(ctx context.Context) error {
 	return nil
 }
 
-// alone runs do under a lock that admits one process. A process of another release may run at the same
-// time, so the lock's key never changes. A process that has lost its session, and so the lock, goes on,
-// and two processes may do the same work: see State.update.
+// alone runs do under a lock that admits one process. The lock's key stays as it is in older releases,
+// because a process of an older release may run at the same time. The lock ends with its session, and so
+// with the process. A process that has lost its session goes on, so two processes may do the same work.
+// Then the first of them to change the phase succeeds, and the other one gets ErrPhase; see State.update.
 func (r *Rebuild) alone(ctx context.Context, do func() error) error {
 	return r.session(ctx, func(conn *pgx.Conn) error {
 		var got bool
@@ -230,7 +238,8 @@ func (r *Rebuild) session(ctx context.Context, do func(conn *pgx.Conn) error) er
 	return do(conn)
 }
 
-// inTx runs do in a transaction that locks tables, with retry.
+// inTx runs do in a transaction that locks tables. If the transaction does not get a lock, inTx tries
+// again (see retry).
 func (r *Rebuild) inTx(ctx context.Context, do func(ctx context.Context, tx pgx.Tx) error) error {
 	return r.retry(ctx, tableTime, func(ctx context.Context) error {
 		return pgx.BeginFunc(ctx, r.db, func(tx pgx.Tx) error { return do(ctx, tx) })

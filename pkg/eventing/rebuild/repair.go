@@ -41,8 +41,9 @@ func (w *worker) repair(ctx context.Context, p Part) error {
 	}
 }
 
-// pass makes one comparison. Unless losses are accepted, it repairs lost rows only at the end, when
-// their number is known. If that makes the owner doubtful, pass returns ErrLosses.
+// pass makes one comparison. Unless losses are accepted, pass repairs lost rows only at the end of
+// the comparison, when their number is known. If this number makes the owner doubtful, pass returns
+// ErrLosses.
 func (w *worker) pass(ctx context.Context, o *repairs) (outcome, error) {
 	rows, err := o.comparison.Reader.Estimate(ctx)
 	if err != nil {
@@ -67,13 +68,14 @@ type repairs struct {
 	part       Part
 	comparison reconcile.Comparison
 	// phase is Comparing for a shadow, and Checking for a served table. A row that is ahead of its
-	// owner's counts as a loss in both. It is repaired in the served table only, because a repair in
-	// the shadow would make the shadow's row older than the served row.
+	// owner's counts as a loss in both, but is repaired in the served table only. A repair in the
+	// shadow would make the shadow's row older than the served row.
 	phase Phase
-	// deciding is true if the comparison repairs nothing, and only shows whether the owner is
+	// deciding is true if no row is repaired, because the comparison only shows whether the owner is
 	// doubtful.
 	deciding bool
-	accept   bool
+	// accept is true if lost rows are repaired at once, however many they are.
+	accept bool
 	// rows counts the owner's rows that were read.
 	rows int64
 	// read is the number of rows of the served table before the comparison. A later count would include
@@ -85,16 +87,20 @@ type repairs struct {
 	lost []reconcile.Difference
 }
 
+// Passed reports the progress.
 func (o *repairs) Passed(_ context.Context, _ string, rows int64) error {
 	o.rows += rows
 	o.seen.Passed(rows)
 	return nil
 }
 
+// Waits reports that the comparison waits.
 func (o *repairs) Waits(_ context.Context, rows int) { o.seen.Waits(o.comparison.Type(), rows) }
 
+// Retries reports the error.
 func (o *repairs) Retries(_ context.Context, err error) { o.seen.Retries(o.comparison.Type(), err) }
 
+// Differ repairs the rows that may be repaired now, and keeps or counts the others.
 func (o *repairs) Differ(ctx context.Context, differences []reconcile.Difference) error {
 	var found []reconcile.Difference
 	for _, d := range differences {
@@ -116,9 +122,10 @@ func (o *repairs) Differ(ctx context.Context, differences []reconcile.Difference
 	return o.replace(ctx, found)
 }
 
-// repairLosses repairs the lost rows, or returns ErrLosses if there are too many
-// (reconcile.Doubtful). It compares their number with the rows of the served table, because a wrong
-// owner would also have filled the shadow.
+// repairLosses repairs the lost rows. If there are too many of them (reconcile.Doubtful), it repairs
+// none and returns ErrLosses, because the owner may be the wrong one. It compares their number with
+// the rows of the served table. The rows of a shadow do not count, because a wrong owner would also
+// have filled the shadow.
 func (o *repairs) repairLosses(ctx context.Context) error {
 	if !o.accept && reconcile.Doubtful(o.losses, o.rows, o.read) {
 		return fmt.Errorf("%w: %d rows; it has %d, and the read model %d", ErrLosses, o.losses, o.rows, o.read)
@@ -126,8 +133,8 @@ func (o *repairs) repairLosses(ctx context.Context) error {
 	return o.replace(ctx, o.lost)
 }
 
-// count returns the number of rows of a served table. Statistics may be from before most of the
-// rows.
+// count returns the number of rows of a served table. It does not use statistics, which may be from
+// before most of the rows.
 func (w *worker) count(ctx context.Context, p Part) (rows int64, err error) {
 	err = w.retry(ctx, longTime, func(ctx context.Context) error {
 		return w.db.QueryRow(ctx, p.sql(`SELECT count(*) FROM {table}`)).Scan(&rows)
@@ -138,8 +145,8 @@ func (w *worker) count(ctx context.Context, p Part) (rows int64, err error) {
 	return rows, nil
 }
 
-// replace repairs the rows in found. An attempt does not write again what an earlier one has
-// written.
+// replace repairs the rows in found. It collects the written rows of all attempts, because an
+// attempt does not write again the rows that an earlier attempt has written.
 func (o *repairs) replace(ctx context.Context, found []reconcile.Difference) error {
 	if len(found) == 0 {
 		return nil

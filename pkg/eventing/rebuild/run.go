@@ -17,9 +17,9 @@ import (
 	"example.com/lockstep/pkg/eventing/reconcile"
 )
 
-// maxChecks is the most comparisons with repair that a table gets after the exchange. From the second one
-// on, only rows that moved during their repair are left, and rows that cannot be written, which each
-// comparison finds again.
+// maxChecks is the most comparisons with repair that a table gets after the exchange. From the second
+// comparison on, only two kinds of rows are left: rows that moved during their repair, and rows that cannot
+// be written. Each comparison finds the rows of the second kind again.
 const maxChecks = 5
 
 var (
@@ -114,6 +114,7 @@ type worker struct {
 	failed  int64 // counts rows that could not be written to a shadow
 }
 
+// step does the work of the present phase, and enters the next one.
 func (w *worker) step(ctx context.Context, s State) error {
 	switch s.Phase {
 	case None:
@@ -163,7 +164,7 @@ func (w *worker) fill(ctx context.Context, s State) error {
 	return w.enter(ctx, s, Comparing)
 }
 
-// fillPage fills one page. It may be repeated.
+// fillPage fills one page. It may be repeated, also after an attempt without an answer.
 func (w *worker) fillPage(ctx context.Context, s State, p Part, from string) (f projection.Filled, err error) {
 	err = w.retry(ctx, longTime, func(ctx context.Context) (err error) {
 		f, err = p.Shadow.Fill(ctx, from)
@@ -228,8 +229,8 @@ func (w *worker) compare(ctx context.Context, s State) error {
 }
 
 // vacuum makes the statistics of a shadow, which the plans of the first readers after the exchange need.
-// It may wait for its lock, because no reader waits behind it, and Postgres ends an autovacuum of the
-// table.
+// It waits for its lock for longer than lockTime, because no reader waits behind it, and Postgres ends an
+// autovacuum of the table.
 func (w *worker) vacuum(ctx context.Context, p Part) error {
 	return bounded.Run(ctx, longTime, func(ctx context.Context) error {
 		return w.session(ctx, func(conn *pgx.Conn) error {
@@ -243,9 +244,9 @@ func (w *worker) vacuum(ctx context.Context, p Part) error {
 }
 
 // check repairs the served rows. First it compares all tables without writing, to detect a wrong
-// owner. A rollback would not undo its repairs (see the package doc). The owner may be another one
-// than before the exchange, because another process, with another address of the owner, may have
-// begun the rebuild.
+// owner. The mirror copies each repaired row into the former table, so a rollback would not undo the
+// repairs from a wrong owner. The owner may be another one than before the exchange, because another
+// process, with another address of the owner, may have begun the rebuild.
 func (w *worker) check(ctx context.Context, s State) error {
 	if err := w.runAfter(ctx); err != nil {
 		return err

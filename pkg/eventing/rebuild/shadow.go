@@ -40,8 +40,9 @@ const noMigration = `SELECT pg_try_advisory_xact_lock(` + migrate.Lock + `)
 	AND pg_try_advisory_xact_lock(` + migrate.IndexLock + `)`
 
 // create makes, in one transaction, the shadows, the triggers that mirror writes into them, and the table
-// rebuild_state. The creation of a trigger waits for the transactions that write to the table. So each row
-// either was committed before the trigger existed, or the trigger copies it.
+// rebuild_state. It returns ErrMigrating during a migration. The creation of a trigger waits for the
+// transactions that write to the table. So each row either was committed before the trigger existed, or the
+// trigger copies it.
 func (r *Rebuild) create(ctx context.Context, by audit.Actor) error {
 	err := r.inTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		var quiet bool
@@ -70,6 +71,7 @@ func (r *Rebuild) create(ctx context.Context, by audit.Actor) error {
 	return nil
 }
 
+// createShadows makes the shadows, and returns the statements that make the triggers of their mirrors.
 func (r *Rebuild) createShadows(ctx context.Context, tx pgx.Tx) (mirrors string, err error) {
 	var statements []string
 	for _, p := range r.parts {
@@ -119,7 +121,7 @@ func (r *Rebuild) drop() (statements []string) {
 	return append(statements, `DROP TABLE rebuild_state`)
 }
 
-// withColumns is sql, and fills in the columns of the table.
+// withColumns fills in the placeholders of a statement that depend on the table and its columns.
 func (p Part) withColumns(ctx context.Context, db querier, statement string) (string, error) {
 	var schema, columns, excluded, served string
 	err := db.QueryRow(ctx, `

@@ -27,9 +27,10 @@ var exchange string
 //go:embed unchanged.sql
 var unchanged string
 
-// swap exchanges the tables of the rebuild s in one transaction, and enters the phase to. It holds its
-// exclusive locks for milliseconds and one round trip. If it does not get them within lockTime, it lets the
-// readers that queue behind it pass, and tries again.
+// swap exchanges the tables of the rebuild s in one transaction, and enters the phase to. While
+// swap holds its exclusive locks, nothing is read from the tables or written to them. That takes
+// milliseconds and one round trip. swap waits for each exclusive lock only for lockTime, because readers
+// queue behind swap. If swap does not get the lock in that time, it lets the readers pass, and tries again.
 func (r *Rebuild) swap(ctx context.Context, by audit.Actor, action string, s State, to Phase) error {
 	if err := r.carryAll(ctx); err != nil {
 		return since(err)
@@ -97,11 +98,13 @@ func identifiers(names []string) string {
 	return strings.Join(quoted, ", ")
 }
 
+// exchange returns the statement that exchanges the table and its shadow.
 func (p Part) exchange() string {
 	return strings.NewReplacer("{definition}", definition,
 		"{served}", literal(p.Table), "{shadow}", literal(Shadow(p.Table))).Replace(exchange)
 }
 
+// unchanged returns the statement that compares the shapes of the table and its shadow.
 func (p Part) unchanged() string {
 	of := func(table string) string { return strings.ReplaceAll(shapeSQL(), "$1", literal(table)) }
 	return strings.NewReplacer("{served}", of(p.Table), "{shadow}", of(Shadow(p.Table))).Replace(unchanged)

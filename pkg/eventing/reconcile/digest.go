@@ -45,8 +45,8 @@ func (t *Table) Part(ctx context.Context, d Definition, from string) (p Part, er
 const rowColumns = `{id} AS id, version, {epoch} AS epoch, {event} AS event_id, deleted_at IS NOT NULL AS deleted, {digest} AS digest,
 		       least(greatest(updated_at, '4713-01-02 BC'), '294276-12-31') AS at`
 
-// Page implements Owner. In place of an infinite time, which Go cannot read, it returns the first
-// or the last finite one.
+// Page implements Owner. A Go program cannot read an infinite time, so Page returns the first or
+// the last finite time instead.
 func (t *Table) Page(ctx context.Context, d Definition, r Range) (p Page, err error) {
 	if err := t.check(d, r.From, r.Until); err != nil {
 		return p, err
@@ -65,7 +65,7 @@ func (t *Table) Page(ctx context.Context, d Definition, r Range) (p Page, err er
 }
 
 // Row returns the row, or the tombstone, with this id. If the table has neither, Row returns the zero Row. The
-// error of a text that is no id is ErrID.
+// error of a text that is no id of the table is ErrID.
 func (t *Table) Row(ctx context.Context, id string) (Row, error) {
 	if err := t.Key.check(id); err != nil {
 		return Row{}, err
@@ -108,8 +108,9 @@ type own struct {
 	Epoch  int64
 }
 
-// leaves digests the table's rows in the ranges of p, which begins at the id from. If they are many
-// more than the owner's, it reads only a part of them, and complete is false.
+// leaves digests the table's rows in the ranges of p, which begins at the id from. If the table has
+// many more rows in these ranges than the owner, leaves reads only a part of its rows. complete
+// is true if leaves has read all rows in these ranges.
 func (t *Table) leaves(ctx context.Context, d Definition, from string, p Part) (found []own, complete bool, err error) {
 	bounds := make([]string, len(p.Leaves)-1)
 	for i := range bounds {
@@ -141,7 +142,7 @@ func (t *Table) Estimate(ctx context.Context) (rows int64, err error) {
 	return rows, err
 }
 
-// collect runs a statement with t.query and returns its rows. name begins its errors.
+// collect runs a statement with t.query and returns its rows. An error of collect begins with name.
 func collect[T any](ctx context.Context, t *Table, name, sql string, args ...any) (all []T, a Answer, err error) {
 	a, err = t.query(ctx, func(rows pgx.Rows) (err error) {
 		all, err = pgx.CollectRows(rows, pgx.RowToStructByName[T])
@@ -154,8 +155,8 @@ func collect[T any](ctx context.Context, t *Table, name, sql string, args ...any
 }
 
 // query runs a statement, and passes its rows to read. Times are in UTC, because they become text
-// in the digests. The time of the answer is read before the rows, which then have everything that
-// had committed by it.
+// in the digests. The time of the answer is read before the rows, so that everything that had
+// committed by that time is in the rows.
 func (t *Table) query(ctx context.Context, read func(pgx.Rows) error, sql string, args ...any) (a Answer, err error) {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
@@ -178,8 +179,8 @@ func (t *Table) query(ctx context.Context, read func(pgx.Rows) error, sql string
 }
 
 // sql fills in the parts of a statement that depend on the table. {lower} is the key of the id in
-// $1, and {upper} the key of the id in $2. The fields are sorted, because a connection would keep
-// another statement for each order.
+// $1, and {upper} the key of the id in $2. The fields are sorted, whatever their order in d,
+// because otherwise a connection would keep another statement for each order.
 func (t *Table) sql(d Definition, statement string) string {
 	fields := append([]string{"created_at"}, slices.Sorted(slices.Values(d.Fields))...)
 	text := fmt.Sprintf(`json_build_array(%s, version, updated_at, deleted_at,

@@ -15,10 +15,11 @@
 //
 // Both sides run the same SQL of this package over their own table, in the database. The SQL makes
 // a JSON array of each row. The MD5 of the array is the row's digest, and the digest of a range is
-// a sum over its rows, which takes no memory. For a tombstone only id, version and times count,
-// because a read model keeps nothing else. The reader names the fields to compare, which are all
-// that it has. If the owner's build lacks one of them, the owner answers [ErrDefinition], so that
-// two builds that cannot be compared do not look like two tables that differ.
+// a sum over its rows. So a range of any length takes no memory. For a tombstone only id, version
+// and times count, because a read model keeps nothing else. The reader names the fields to compare,
+// which are all fields that the reader has. If the owner's build lacks one of these fields, the
+// owner answers [ErrDefinition], so that two builds that cannot be compared do not look like two
+// tables that differ.
 //
 // The epoch is part of no digest, because the owner's rows have no epoch of their own. After
 // `epoch bump` every row of the owner is in the new epoch. A row of the reader is in the new epoch
@@ -46,16 +47,19 @@
 //	          answer is not from before the row. If only the epoch is later, the answer must also be
 //	          lossTime younger than the first look that found the row in its epoch.
 //
-// A check looks again at each row whose difference is not certain yet, at its end or when the oldest
-// such row has waited for two minutes, until the row is equal, the difference is certain, or the row
-// has been uncertain for too long. The progress that a check reports ends before the first uncertain
-// row, which another instance that continues the check judges again. A row is reported as unsettled
-// if it changes faster than it can be compared, or if the owner's answers are too old.
+// A check looks again at each row whose difference is not certain yet. The first new look comes at
+// the end of the check, or after the part of the check in which the oldest uncertain row has waited
+// for two minutes. The check looks until the row is equal, the difference is certain, or the row has
+// been uncertain for too long, and says meanwhile how many rows it waits for. The progress that a
+// check reports ends before the first uncertain row. So if another instance continues the check,
+// that instance judges the row again. A row is reported as unsettled if it changes faster than it
+// can be compared, or if the owner's answers are too old.
 //
 // # Counters
 //
-// Counters that a read model derives from its own rows have no owner. A [Recount] reads [Counters]
-// and their rows in one snapshot, some rows at a time.
+// Counters that a read model derives from its own rows have no owner. A [Recount] reads
+// [Counters] and their rows in one snapshot, some rows at a time. It reports wrong counters in
+// the same way as rows that differ.
 //
 // # Repair
 //

@@ -23,8 +23,9 @@ const (
 // Kinds returns all kinds.
 func Kinds() []Kind { return []Kind{Changed, Missing, Extra, Behind, Ahead, Counter} }
 
-// lossTime is how much younger than a row the owner's answer must be to show that the owner has
-// lost the row's version, as in package inbox.
+// lossTime is how much younger than a row the owner's answer must be to show that the owner does
+// not have the row's version any more. As in package inbox, it covers clocks that differ, and a
+// former primary that still answers.
 const lossTime = 30 * time.Second
 
 // Difference is a row that differs. A side that has no row has the zero Row.
@@ -38,8 +39,8 @@ type Difference struct {
 // Stands reports whether the reader's row is the same as in the earlier difference.
 func (d Difference) Stands(was Difference) bool { return d.Reader.stands(was.Reader) }
 
-// kindOf returns the kind of the difference between two rows, certain or not, or nothing if they
-// are equal.
+// kindOf returns the kind of the difference between two rows, certain or not. The kind is empty
+// if the rows are equal.
 func kindOf(reader, owner Row, a Answer) Kind {
 	switch {
 	case owner.Version == 0 && (reader.Version == 0 || reader.Deleted): // both sides say that there is no row
@@ -63,20 +64,20 @@ func differ(a, b uuid.UUID) bool { return a != uuid.Nil && b != uuid.Nil && a !=
 // uncertainRow is a row whose difference was not certain when the check first saw it.
 type uncertainRow struct {
 	id string
-	// since is when the grace period of the row began (lasts).
+	// since is the time at which the grace period of the row began. See the method lasts.
 	since time.Time
 	// version is the owner's version of the row at the time since.
 	version int64
-	// epoch is the reader's epoch of the row (epochStands), and seen is when the check first saw the
-	// row in it.
+	// epoch is the reader's epoch of the row. See the method epochStands.
 	epoch int64
-	seen  time.Time
+	// seen is the time at which the check first saw the row in that epoch.
+	seen time.Time
 	// first is the time at which the check first saw the difference.
 	first time.Time
 }
 
-// certain reports whether a difference of kind k is not due to a change that is on its way: see the
-// package doc. a is the owner's answer.
+// certain reports whether a difference of kind k is not due to a change that is on its way. a is
+// the owner's answer.
 func (s *uncertainRow) certain(k Kind, reader, owner Row, a Answer, grace time.Duration) bool {
 	// The time of the owner's answer counts, not the present, because the answer may come from a
 	// replica that lags.
@@ -91,14 +92,14 @@ func (s *uncertainRow) certain(k Kind, reader, owner Row, a Answer, grace time.D
 	case k == Changed:
 		return outlives && s.ownerStands(owner, a, grace)
 	}
-	// Behind or Missing: the reader must have been behind one version of the owner for the grace
-	// period.
+	// The kind is Behind or Missing. The reader must have been behind one version of the owner
+	// for the grace period.
 	return a.AsOf.After(owner.At.Add(grace)) || s.lasts(reader.Version >= s.version, owner, a, grace)
 }
 
-// ownerStands reports whether the owner's row has been unchanged for the grace period, so that its event is
-// not on its way. If its time is in the future, the check itself must have seen the same version for that
-// long.
+// ownerStands reports whether the owner's row has been unchanged for the grace period. Then the event of that
+// row is not on its way. If the time of the row is in the future, it cannot show this. Then the check itself
+// must have seen the same version for the grace period.
 func (s *uncertainRow) ownerStands(owner Row, a Answer, grace time.Duration) bool {
 	return a.AsOf.After(owner.At.Add(grace)) || fromFuture(owner.At) && s.lasts(s.version != owner.Version, owner, a, grace)
 }
@@ -126,15 +127,16 @@ func (s *uncertainRow) epochStands(k Kind, reader, owner Row, a Answer) bool {
 	return a.AsOf.After(s.seen.Add(lossTime))
 }
 
-// fromFuture reports whether the time at is later than clocks that differ can explain. No event
-// wrote such a row.
+// fromFuture reports whether the time at is later than the present by more than lossTime, which
+// covers clocks that differ. No event has such a time, so no event wrote the row.
 func fromFuture(at time.Time) bool { return at.After(time.Now().Add(lossTime)) }
 
 const (
-	// fewLosses is the number of lost rows (Kind.Lost) that never make an owner doubtful, unless it has no
-	// rows at all.
+	// fewLosses is the number of lost rows (Kind.Lost) that never make an owner doubtful, unless the owner
+	// has no rows at all. See Doubtful.
 	fewLosses = 100
-	// More lost rows make the owner doubtful if they are more than one row in lossShare.
+	// lossShare is the divisor for the share of rows that may be lost: more lost rows than fewLosses make the
+	// owner doubtful if they are more than one row in lossShare.
 	lossShare = 20
 )
 
@@ -144,8 +146,9 @@ func (k Kind) Lost() bool { return k == Extra || k == Ahead }
 
 // Doubtful reports whether so many rows are lost that the owner may be the wrong one, or an empty
 // one. losses is the number of lost rows, owned is the number of the owner's rows, and read is the
-// number of the read model's rows. losses is compared with the smaller of owned and read, because
-// an owner with many more rows could hide that the read model would lose most of its own.
+// number of the read model's rows. losses is compared with the smaller of owned and read. Otherwise
+// an owner with many more rows could hide that the read model would lose most of its own rows. Rows
+// that the read model lacks, however many, are no losses.
 func Doubtful(losses int, owned, read int64) bool {
 	return losses > 0 && owned == 0 || int64(losses) > max(fewLosses, min(owned, read)/lossShare)
 }

@@ -12,11 +12,11 @@ import (
 )
 
 const (
-	// listRows is the most rows of a Listing, which the reader can write within the time of one
-	// request.
+	// listRows is the most rows of a Listing. The reader can write that many within the time of
+	// one request.
 	listRows = 500
-	// listBytes bounds the content of a Listing's rows. A message of 4 MiB has room for it and the
-	// longest row besides.
+	// listBytes bounds the content of a Listing's rows. A message of 4 MiB has room for this
+	// content, its framing, and the longest row besides.
 	listBytes = 1 << 20
 )
 
@@ -49,7 +49,7 @@ func List[R any](ctx context.Context, t *Table, columns, from string, id func(R)
 	return l, err
 }
 
-// read keeps rows up to listRows and listBytes.
+// read keeps rows up to listRows and listBytes. Further rows are not kept in memory.
 func (l *Listing[R]) read(rows pgx.Rows, id func(R) string) error {
 	defer rows.Close()
 	bytes := 0
@@ -79,9 +79,10 @@ var (
 	lastDay  = time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC)
 )
 
-// RowTo is pgx.RowToStructByName for an owner's row. If a time is infinite, which Go cannot read,
-// or outside of the years 1 to 9999, RowTo returns firstDay or lastDay instead, so that one such
-// row does not keep its page from the reader. The digest of such a row shows the difference.
+// RowTo is pgx.RowToStructByName for an owner's row. A Go program cannot read a time that is
+// infinite. If a time is infinite, or outside of the years 1 to 9999, RowTo returns firstDay or
+// lastDay instead. Otherwise one such row would keep the other rows of its page from the reader.
+// The digest of such a row shows the difference afterwards.
 func RowTo[R any](row pgx.CollectableRow) (R, error) { return pgx.RowToStructByName[R](finite{row}) }
 
 // finite is a row whose times are brought into range.
@@ -109,6 +110,7 @@ func (f finite) Scan(dest ...any) error {
 	return f.CollectableRow.Scan(dest...)
 }
 
+// errNull means that a time is NULL although it needs a value.
 var errNull = errors.New("the time is NULL")
 
 // inRange receives a time, or nil for NULL, from Postgres.

@@ -10,9 +10,9 @@ import (
 	"example.com/lockstep/pkg/eventing/operator/audit"
 )
 
-// Counters is a table of counters that a read model derives from its own rows, such as the likes of
-// each video. The ids are UUIDs. Rows and counters are read in one snapshot, so a difference is
-// certain at once.
+// Counters is a table of counters that a read model derives from its own rows, such as the likes
+// of each video. The ids are UUIDs. The owner has no part in the counters. Rows and counters are
+// read in one snapshot, so a difference is certain at once.
 type Counters interface {
 	// Type names the counters in results, next to the aggregate types.
 	Type() string

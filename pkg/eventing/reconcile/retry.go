@@ -6,8 +6,7 @@ import (
 	"example.com/lockstep/pkg/eventing/bounded"
 )
 
-// tryAgain is bounded.TryAgain, and reports each failed attempt that it repeats to seen, unless seen is
-// nil.
+// tryAgain is bounded.TryAgain. It reports each failed attempt that it repeats to seen, unless seen is nil.
 func tryAgain[T any](ctx context.Context, seen Observer, do func() (T, error)) (T, error) {
 	var retries func(error)
 	if seen != nil {
@@ -16,9 +15,9 @@ func tryAgain[T any](ctx context.Context, seen Observer, do func() (T, error)) (
 	return bounded.TryAgain(ctx, retries, do)
 }
 
-// repairAgain calls repair, and repeats it after a failed connection. A repeated repair leaves the rows that an earlier
-// attempt has repaired, so repairAgain does not return a row whose COMMIT had no answer. The audit table has each row
-// once.
+// repairAgain calls repair, and repeats it after a failed connection. It returns the ids that all attempts have
+// returned. A repeated repair leaves the rows that an earlier attempt has repaired, so repairAgain does not return a row
+// whose COMMIT had no answer. The audit table has each row once.
 func repairAgain(ctx context.Context, repair func() ([]string, error)) (repaired []string, err error) {
 	_, err = tryAgain(ctx, nil, func() (int, error) {
 		ids, err := repair()

@@ -19,15 +19,17 @@ type run struct {
 	observer   Observer
 	limit      *rate.Limiter
 	// from is the id up to which all rows were compared.
-	from  string
+	from string
+	// shown is the time when the observer was last told that the check goes on.
 	shown time.Time
 	// pending are the uncertain rows, in the order of their ids and of the time at which the check first saw them.
 	pending   []*uncertainRow
 	unsettled int
 }
 
-// patience returns how long a row may stay uncertain as a difference of kind k. Kinds other than Missing
-// and Behind are usually not certain before lossTime is over.
+// patience returns how long a row may stay uncertain as a difference of kind k. For the kinds other than
+// Missing and Behind it is at least lossTime plus the grace period, because a difference of such a kind is
+// usually not certain before lossTime is over.
 func (r *run) patience(k Kind) time.Duration {
 	if k == Missing || k == Behind {
 		return graces * r.grace
@@ -66,7 +68,8 @@ func (r *run) part(ctx context.Context, from string) (next string, err error) {
 	return owners.Until, r.passed(ctx, owners.Until, rows)
 }
 
-// passed reports the progress, up to the first uncertain row, which is not checked yet.
+// passed reports the progress, up to the first uncertain row. That row is not checked yet. If
+// another check continues this one, that check judges the row again.
 func (r *run) passed(ctx context.Context, next string, rows int64) error {
 	r.from, r.shown = next, time.Now()
 	if len(r.pending) > 0 {
@@ -75,9 +78,9 @@ func (r *run) passed(ctx context.Context, next string, rows int64) error {
 	return r.observer.Passed(ctx, next, rows)
 }
 
-// compare returns the ranges in which the two sides differ, neighbours joined. If complete is false,
-// the ranges from the last leaf of mine on count as different, because the reader's rows in them were
-// not all read.
+// compare returns the ranges in which the two sides differ. Neighbouring ranges are joined into
+// one. If complete is false, the ranges from the last leaf of mine on count as different, because the
+// reader's rows in them were not all read.
 func compare(owners Part, mine []own, complete bool) (dirty []Range) {
 	byLeaf := make([]own, len(owners.Leaves))
 	last := len(owners.Leaves)
@@ -134,7 +137,8 @@ func (r *run) drill(ctx context.Context, in Range) error {
 	return nil
 }
 
-// alive shows the observer that the check goes on.
+// alive shows the observer that the check goes on, because many rows may be read before a part is
+// passed.
 func (r *run) alive(ctx context.Context) error { return r.passed(ctx, r.from, 0) }
 
 // judge reports the rows that certainly differ, and remembers the rows that may differ.

@@ -8,11 +8,13 @@ import (
 	"example.com/lockstep/pkg/eventing/backoff"
 )
 
-// signEvery is the pause, or longer by one look, between two calls by which settle tells the observer that
-// the check goes on: many looks at a slow owner may take longer than an observer waits.
+// signEvery is the pause between two calls by which settle tells the observer that the check goes on. It can
+// be longer by one look. Without these calls, many looks at a slow owner would take longer than an observer
+// waits.
 const signEvery = 10 * time.Second
 
-// settleOld settles the uncertain rows if they are too many or too old.
+// settleOld settles the uncertain rows if there are maxPending of them, or if the first of them has
+// waited for longer than maxAge.
 func (r *run) settleOld(ctx context.Context) error {
 	if len(r.pending) >= maxPending || len(r.pending) > 0 && time.Since(r.pending[0].first) > maxAge {
 		return r.settle(ctx)
@@ -21,8 +23,9 @@ func (r *run) settleOld(ctx context.Context) error {
 }
 
 // settle looks at the uncertain rows again and again. If rows are still uncertain after the first look at all
-// of them, it tells the observer how many (Observer.Waits), and then again every signEvery. A row that is
-// still uncertain after its time (patience), which begins with the call of settle, counts as unsettled.
+// of them, it tells the observer how many (Observer.Waits), and then again every signEvery. settle is finished
+// with a row if the row is equal on both sides, or if its difference is certain. A row that is still uncertain
+// after its time (see the method patience) counts as unsettled. The time begins with the call of settle.
 func (r *run) settle(ctx context.Context) error {
 	began, said := time.Now(), time.Time{}
 	for attempt := 1; len(r.pending) > 0; attempt++ {
@@ -55,8 +58,8 @@ func (r *run) settle(ctx context.Context) error {
 	return nil
 }
 
-// lookAgain looks at an uncertain row once more. If the difference is now certain, it reports it,
-// and if it still is not, it returns its kind.
+// lookAgain looks at an uncertain row once more. If the difference is now certain, lookAgain
+// reports it. If the difference is still uncertain, lookAgain returns its kind.
 func (r *run) lookAgain(ctx context.Context, s *uncertainRow) (open Kind, err error) {
 	if err := r.limit.Wait(ctx); err != nil {
 		return "", err

@@ -13,19 +13,20 @@ import (
 )
 
 const (
-	// PartRows is the most rows that one call digests or lists. Their hashes take the database some
-	// tens of milliseconds, and their list fits into a message of 4 MiB.
+	// PartRows is the most rows that one call digests or lists. The hashes of so many rows take the
+	// database some tens of milliseconds, and their list fits into a message of 4 MiB.
 	PartRows = 4096
-	// leafRows is the number of rows of one digest. With fewer rows the list of digests is longer, and
-	// with more rows the list for each difference.
+	// leafRows is the number of rows of one digest. With fewer rows per digest the list of digests
+	// is longer. With more rows per digest the list of rows for each difference is longer.
 	leafRows = 64
-	// encoding is the version of the rules in Table.sql by which a row becomes text, and changes with
-	// them.
+	// encoding is the version of the rules in Table.sql by which a row becomes text. It changes
+	// when the rules change.
 	encoding = 1
 )
 
-// ColumnEpoch is the SQL expression for the epoch of a row in a read model, whose tables have a column
-// for it. That of an owner's tables is outbox.PresentEpoch.
+// ColumnEpoch is the SQL expression for the epoch of a row in a read model, because the tables of a read
+// model have a column for it. An owner's tables have no such column. Their expression is
+// outbox.PresentEpoch, the owner's present epoch.
 const ColumnEpoch = "epoch"
 
 // ErrDefinition means that the two sides cannot compare their rows, because one of them does not
@@ -84,6 +85,7 @@ type Row struct {
 	Digest  string
 }
 
+// stands reports whether r is the same as the earlier row was.
 func (r Row) stands(was Row) bool {
 	return r.Version == was.Version && r.Epoch == was.Epoch && r.EventID == was.EventID && r.Deleted == was.Deleted && r.Digest == was.Digest
 }
@@ -191,7 +193,8 @@ func (k Key) KeyExpr(parameter string) string {
 	return "(" + strings.Join(parts, ", ") + ")"
 }
 
-// check accepts an id only in the canonical form, in which ids can be compared as text.
+// check accepts an id only in the canonical form, because only ids in this form can be compared as
+// text.
 func (k Key) check(id string) error {
 	parts := strings.Split(id, ":")
 	if len(parts) != len(k) {

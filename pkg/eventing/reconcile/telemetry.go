@@ -17,7 +17,8 @@ var (
 		"Rows that certainly differed from the owner's, or from what they are computed from, in each check again")
 )
 
-// Begin begins the series of the counters for c's type: see [instrument.Begin].
+// Begin adds 0 to each series of the counters for c's type, so that the series exist even if no
+// check has run yet. See [instrument.Begin].
 func Begin(c Checker) {
 	instrument.Begin(checked, ofType(c.Type()))
 	for _, k := range Kinds() {
@@ -33,7 +34,8 @@ func ofKind(name string, k Kind) metric.MeasurementOption {
 	return metric.WithAttributes(attribute.String("aggregate_type", name), attribute.String("kind", string(k)))
 }
 
-// metered counts the results of a check, under the type in of, and passes them to its Observer.
+// metered counts the results of a check, and passes them to its Observer. The field of is the type
+// under which the results are counted.
 type metered struct {
 	Observer
 

@@ -51,16 +51,18 @@ const (
 // Backlog reads the state of the outbox and of its tenants. The tenants with the most pending
 // events come first. The field Oldest of b does not include the tenants in without.
 //
-// A call reads the first CountLimit pending events, in the order of their transactions. There may be a
-// million events of the tenants in without before the first event that counts for Oldest. So a call
-// also reads CountLimit rows where the search s has got to, and passes the search on as b.Search. A
-// search reads the rows that the earliest low of the relays (see "Where to look" in the package doc)
-// did not see, and then begins again. It does not find rows that were restored from another cluster
-// while the ids of their transactions are above all ids of this cluster. The oldest events that it has
-// found count for as long as they are pending.
+// A call reads the first CountLimit pending events, in the order of their transactions. There may be
+// a million events of the tenants in without before the first event that counts for Oldest. So a
+// call also reads CountLimit rows where the search s has got to, and passes the search on as
+// b.Search. A search reads the rows that the earliest low of the relays (see "Where to look" in the
+// package doc) did not see, without those of transactions that began after the search. Then it begins
+// again, and so finds the events that were committed behind it. It does not find rows that were
+// restored from another cluster while the ids of their transactions are above all ids of this cluster.
+// The oldest events that the search has found count for as long as they are pending.
 //
-// Backlog also reads the published rows and the dead entries between the pending events, of which an
-// outage leaves many. So it runs apart from the claims, and may run out of time when claims do not.
+// Backlog also reads the published rows and the dead entries that lie between the pending events.
+// There are many after an outage. So Backlog runs apart from the claims. It may run out of time when
+// claims do not.
 func (q Queue) Backlog(ctx context.Context, s OldestSearch, without ...string) (b Backlog, tenants []TenantBacklog, err error) {
 	ctx, cancel := context.WithTimeout(ctx, ScanTimeout)
 	defer cancel()
@@ -100,6 +102,7 @@ func (q Queue) Backlog(ctx context.Context, s OldestSearch, without ...string) (
 	return b, tenants, nil
 }
 
+// partColumns returns the parts as parameters of a statement.
 func partColumns(parts []Cursor) (from []string, ids []uuid.UUID, to []string) {
 	for _, p := range parts {
 		from, ids, to = append(from, p.xact), append(ids, p.id), append(to, p.to)
@@ -107,10 +110,11 @@ func partColumns(parts []Cursor) (from []string, ids []uuid.UUID, to []string) {
 	return from, ids, to
 }
 
-// countedPlan sets up the planner for the next statement. A bitmap scan or a sort would read all pending events before
-// it counts the first. A nested loop would compare each event with each parked one, if the planner expects few. A plan
-// that the session keeps may be from a time when the table was empty. Postgres 17 adds 1e10 to the cost of a plan that
-// is switched off, and compared with such a number the view costs the same with and without the index.
+// countedPlan sets up the planner for the next statement. A bitmap scan or a sort would read all pending
+// events before it counts the first. A nested loop would compare each event with each parked one, if the
+// planner expects few. A plan that the session keeps may be from a time when the table was empty. Postgres 17
+// would read the whole table: it adds a cost of 1e10 for a kind of plan that is switched off, and compared with such a
+// number the view costs the same with and without the index.
 const countedPlan = `
 SELECT set_config('plan_cache_mode', 'force_custom_plan', true), set_config('enable_nestloop', 'off', true),
        set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true), set_config('enable_sort', 'off', true)`

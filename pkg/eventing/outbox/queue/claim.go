@@ -21,10 +21,10 @@ type Claim struct {
 	// Server is HeartbeatResult.Server of the relay's last heartbeat. If the server has another life now, the claim
 	// fails with ErrAnotherServer. The zero time stands for any life.
 	Server time.Time
-	// Alive are the tokens of the other living relays, which take care of their own leases:
-	// Claimed.Skipped leaves them out.
+	// Alive are the tokens of the other living relays. Claimed.Skipped leaves out the heads that these
+	// relays have leased, because each relay takes care of its own leases.
 	Alive []string
-	// Gone is HeartbeatResult.Gone. The claim ignores their leases.
+	// Gone are the tokens of relays whose processes have ended (HeartbeatResult.Gone). The claim ignores their leases.
 	Gone []string
 	// UnknownLeases is true if the table may have leases under Token that the relay does not know of.
 	// Then Claimed.Skipped includes the heads with leases under Token.
@@ -50,21 +50,22 @@ type Claimed struct {
 	Seen TxSnapshot
 	// Truncated says that there were more events than the limits allow.
 	Truncated bool
-	// Skipped is true if the claim could not take some heads, and no living relay takes care of them:
-	// another session had locked the row of such a head, or a relay that is not alive had leased it.
+	// Skipped is true if the claim could not take some heads (see "Ownership of an aggregate" in the
+	// package doc), and no living relay takes care of them. Another session had locked the row of such a
+	// head, or a relay that is not alive had leased it.
 	Skipped bool
 	// FreeIn is the time until the last of the leases on skipped heads ends, or zero if there is no such
 	// lease.
 	FreeIn time.Duration
 }
 
-// ErrAnotherServer is the error of a claim that has found the server in another life than Claim.Server. The claim has changed
-// nothing. The relay writes a heartbeat first: see "Where to look" in the package doc.
+// ErrAnotherServer is the error of a claim that has found the server in another life than Claim.Server. The claim has
+// changed nothing. The relay's row on this server may have a later low than the relay, so the relay writes a heartbeat first.
 var ErrAnotherServer = errors.New("the server has been replaced since the relay's last heartbeat")
 
 const (
-	// newRows is how many new events a claim reads. If there are more, it sets Truncated, and the
-	// caller leaves them to a scan.
+	// newRows is how many new events a claim reads. If there are more, the claim sets Truncated,
+	// and the caller schedules a scan that finds the events that were not read.
 	newRows = 2000
 	// retryRows is how many due retries a claim reads.
 	retryRows = 1000
@@ -129,8 +130,8 @@ func (q Queue) Scan(ctx context.Context, c Claim, from Cursor, rows int) (Page, 
 }
 
 // asWritten returns the names that the rows of these tenants have in the column tenant_id. Rows of
-// the default tenant may also have an empty name. The result is never nil, which would be NULL in
-// SQL.
+// the default tenant may also have an empty name. The result is never nil, because nil would be
+// NULL in SQL, and a comparison with NULL is never true.
 func asWritten(tenants ...string) []string {
 	names := append([]string{}, tenants...)
 	if slices.Contains(names, eventing.DefaultTenant) {
@@ -139,17 +140,18 @@ func asWritten(tenants ...string) []string {
 	return names
 }
 
-// ClaimRetries claims the events whose retry is due. It begins with those that have been due for
-// longest. next is the time until the next retry is due, or zero.
+// ClaimRetries claims the events whose retry is due. It begins with the events that have been due
+// for longest. next is the time until the next retry is due, or zero if there is no later retry.
 func (q Queue) ClaimRetries(ctx context.Context, c Claim) (got Claimed, next time.Duration, err error) {
 	var seconds float64
 	got, err = q.claim(ctx, "claim retries", ScanTimeout, claimRetries, c, []any{retryRows}, &seconds)
 	return got, time.Duration(seconds * float64(time.Second)), err
 }
 
-// claim runs a claiming statement within the time limit: see "claim candidates" in claim.sql. own
-// has the arguments of this statement alone, from $12 on, and more the scan targets of its own
-// columns, behind those of the report.
+// claim runs a claiming statement within the time limit. All claiming statements share their last
+// part, see "claim candidates" in claim.sql. own has the arguments of this statement alone, from
+// $12 on. more has the scan targets of the columns of this statement alone, which follow the
+// columns of the report.
 func (q Queue) claim(
 	ctx context.Context, what string, limit time.Duration, sql string, c Claim, own []any, more ...any,
 ) (got Claimed, err error) {
@@ -183,8 +185,9 @@ func (q Queue) claim(
 	return got, nil
 }
 
-// claimEvents runs the statement of a claim. The first columns of each row are scanned into report.
-// The others are a claimed event, or null in the one row of a claim without events.
+// claimEvents runs the statement of a claim. The first columns of each row are scanned into
+// report, and are the same in all rows. The other columns are a claimed event. If a claim has no
+// events, the statement returns one row in which the columns of the event are null.
 func (q Queue) claimEvents(ctx context.Context, sql string, args []any, report ...any) (events []Event, err error) {
 	err = q.query(ctx, genericPlan, sql, args, func(rows pgx.Rows) (err error) {
 		events, err = readEvents(rows, report)

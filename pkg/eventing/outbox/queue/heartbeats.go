@@ -13,58 +13,60 @@ import (
 )
 
 const (
-	// HeartbeatEvery is how often a relay writes its low, from which another relay scans if this one
-	// dies.
+	// HeartbeatEvery is how often a relay writes its low, which is the snapshot from which
+	// another relay must scan if this one dies.
 	HeartbeatEvery = 5 * time.Second
-	// deadAfter is the age of a relay's last heartbeat at which other relays regard the relay as dead:
-	// two heartbeats are missing. A mistake costs only a scan.
+	// deadAfter is an age of a relay's last heartbeat. At that age two heartbeats are missing, and
+	// other relays regard the relay as dead. A mistake costs only a scan.
 	deadAfter = 3 * HeartbeatEvery
-	// goneAfter is the age of a relay's last heartbeat at which the relay is gone, if the session of that heartbeat has ended:
-	// one heartbeat is missing, which a living relay has written in a session that is still open.
+	// goneAfter is an age of a relay's last heartbeat. A relay is gone if its last heartbeat is that old and the session of that
+	// heartbeat has ended. At that age one heartbeat is missing. A living relay has written it, in a session that is still open.
 	goneAfter = HeartbeatEvery + time.Second
-	// goneUntil is the age of a relay's last heartbeat at which all its leases are over, also those of
-	// statements that the server still executed when the relay counted as dead. Such a relay does not
-	// count as gone: its row is left only because another session has locked the row, and the relay
-	// may live.
+	// goneUntil is an age of a relay's last heartbeat. At that age all leases of the relay are over,
+	// also leases of statements that the server still executed when the relay counted as dead. A relay
+	// of that age does not count as gone: its row is left only because another session has locked the
+	// row, and the relay may live.
 	goneUntil = deadAfter + LeaseTime
-	// stalledAfter is the age of a relay's own last heartbeat at which the relay regards the database
-	// as stalled. It is the time limit of a heartbeat, because a stall that ends the session of
-	// another relay's heartbeat lasts as long.
+	// stalledAfter is an age of a relay's own last heartbeat. At that age the relay regards the
+	// database as stalled. It is the time limit of a heartbeat: a stall ends the session of another
+	// relay's heartbeat by this limit, so such a stall lasts as long.
 	stalledAfter = Timeout
 )
 
 // HeartbeatResult is the answer to a relay that has written its row.
 type HeartbeatResult struct {
-	// Low is a low of the events that may be unfinished: those of the relay, of dead relays that it
-	// has taken over, and of no relay.
+	// Low is a snapshot that saw none of the events that may be unfinished: events of the
+	// relay, events of dead relays that it has taken over, and events of no relay.
 	Low TxSnapshot
-	// Inherited is a low of those that are not the relay's, or empty if there are none. The relay scans
-	// from it. Low does not show whether there are any, because the relay's own low may be as early.
+	// Inherited is a snapshot that saw none of the unfinished events that are not the relay's, or empty
+	// if there are no such events. The relay scans from it. Low does not show whether there are any,
+	// because the relay's own low may be as early.
 	Inherited TxSnapshot
 	// Alive are the tokens of the other living relays. Tenants are the last tenants that these
 	// relays met.
 	Alive, Tenants []string
-	// Gone are the tokens of relays whose processes have ended: such a relay has written that it has
-	// ended, or its session has ended (goneAfter).
+	// Gone are the tokens of gone relays, which are relays whose processes have ended. Such a relay has
+	// written that it has ended, or its session has ended. Its leases protect nothing any more.
 	Gone []string
-	// GoneLow is a low of the unfinished events of the gone relays that are not dead yet, or empty. A
-	// relay scans from it at once. When they are dead, a relay takes over their rows and scans again,
-	// because a statement that the server still executes for an ended process may commit after the first
-	// scan.
+	// GoneLow is a snapshot that saw none of the unfinished events of the gone relays that are not dead
+	// yet, or empty. A relay scans from GoneLow without waiting until these relays are dead. When they are
+	// dead, a relay takes over their rows and scans again, so nothing depends on the scan from GoneLow: a
+	// statement that the server still executes for an ended process may commit after that scan.
 	GoneLow TxSnapshot
-	// GoneIn is the time until the next relay counts as gone, among the living relays whose sessions have
-	// ended, or zero if there is none.
+	// GoneIn is the time until the next relay counts as gone, unless that relay writes a heartbeat before.
+	// Only living relays whose sessions have ended are considered. GoneIn is zero if there is no such relay.
 	GoneIn time.Duration
 	// Seen is the snapshot of the heartbeat.
 	Seen TxSnapshot
 	// Server identifies the life of the database's server. It is the sum of two times: the start of the
-	// server, and its last recovery after one of its processes had crashed. The later of the two would
-	// not suffice, because the clock may have been set back between them. Server must differ after a
-	// recovery, because the server may then assign the id of a transaction a second time: the log on
-	// disk may lack a transaction that had rolled back, and an earlier snapshot has seen this id as
-	// ended. The time of the recovery is that of the last reset of the statistics, which a recovery
-	// resets. If an operator resets them, each relay writes a heartbeat at once, claims nothing until
-	// then, and scans a few times.
+	// server, and its last recovery after one of its processes had crashed. So Server differs after a
+	// restart, a recovery or a failover. The later of the two times would not suffice, because the
+	// clock may have been set back between them. Server must differ after a recovery, because the
+	// server may then assign the id of a transaction a second time. The log on disk may lack a
+	// transaction that had rolled back, and an earlier snapshot has seen this id as ended. The time of
+	// the recovery is the time of the last reset of the statistics. A recovery resets them. If an
+	// operator resets them, each relay writes a heartbeat at once, claims nothing until then, and scans
+	// a few times.
 	Server time.Time
 	// Written identifies the version of the relay's row that this heartbeat has written. It is the row's xmin.
 	Written string
@@ -76,11 +78,11 @@ type HeartbeatResult struct {
 	Resumed time.Time
 }
 
-// judges reports whether a relay with the last answer h may judge at the time now that other relays are
-// gone. A stall of the database keeps all relays from their heartbeats, and the time limit of a heartbeat
-// ends its session. So if the relay's own heartbeat is late or has failed, the relay waits for the time in
-// which the other relays can write a heartbeat. The heartbeat that is sent now may stall, too, so the
-// server compares the relay's row with its clock again.
+// judges reports whether a relay may judge at the time now that other relays are gone. h is the answer to
+// the relay's last heartbeat. A stall of the database keeps all relays from their heartbeats, and the time
+// limit of a heartbeat ends its session. So if the relay's own heartbeat is late or has failed, the relay
+// waits for the time in which the other relays can write a heartbeat. The heartbeat that is sent now may
+// stall, too. Therefore the server compares the relay's row with its clock again.
 func (h HeartbeatResult) judges(now time.Time) bool {
 	return !h.missed(now) && (h.Resumed.IsZero() || now.Sub(h.Resumed) > goneAfter)
 }
@@ -104,13 +106,14 @@ func (c Clock) Error() time.Duration { return c.Answered.Sub(c.Asked) }
 
 // heartbeat writes a relay's row and deletes the rows of dead relays, whose lows the relay takes over.
 // See "Where to look" in the package doc. If the relay has no row, because it is new or was regarded as
-// dead, or if the database's server has changed, it scans from the earliest low of all rows. If there
-// is no row at all, or if a low comes from another cluster, it scans from the beginning of the table.
+// dead, it scans from the earliest low of all rows. It does the same if the database's server has
+// changed. Then the low that the relay has of the former server does not count. If there is no row at
+// all, or if a low comes from another cluster, the relay scans from the beginning of the table.
 //
 // A heartbeat without an answer may be executed before or after the next one, and may take over the low
-// of a dead relay. So each heartbeat locks the relay's own row first. If that is not as the last
-// answered heartbeat has written it, the answer includes its low. If the row shows that its relay has
-// ended, no later heartbeat of that relay changes this.
+// of a dead relay. So each heartbeat locks the relay's own row first (lockOwnRow). If the row is not as
+// the last answered heartbeat has written it, the answer includes the row's low. If the row shows that
+// its relay has ended, no later heartbeat of that relay changes this.
 //
 // The statement locks the row of a dead relay after it has taken its snapshot. Meanwhile that relay may
 // have come back. So the statement compares the time in the row again under the lock. It skips rows of
@@ -126,14 +129,16 @@ func (c Clock) Error() time.Duration { return c.Answered.Sub(c.Asked) }
 //go:embed heartbeat.sql
 var heartbeat string
 
-// lockOwnRow locks a relay's row, in a statement before that of its heartbeat, whose snapshot is then
-// later than the wait for the lock. In an earlier snapshot, a low that another relay has written since
-// would look like a low of another cluster, and the relay would scan the whole table.
+// lockOwnRow locks a relay's row, in the transaction of its heartbeat. It is a statement of its own,
+// so that the snapshot of the heartbeat is later than the wait for the lock. In an earlier snapshot, a
+// low that another relay has written since would look like a low of another cluster, and the relay
+// would scan the whole table.
 const lockOwnRow = `SELECT FROM outbox_relays WHERE token = $1 FOR UPDATE`
 
 // Heartbeat writes the row of a relay. ended is true for the last heartbeat of a relay that ends. low
-// is the relay's low, or empty if the relay has no unfinished events. tenants are the tenants that
-// the relay met last. last is the result of the last answered heartbeat, or zero.
+// is the relay's low watermark, which is a snapshot from before all events that may be unfinished in
+// the relay. An empty low means that there are no such events. tenants are the tenants that the relay
+// met last. last is the result of the last answered heartbeat, or zero.
 func (q Queue) Heartbeat(
 	ctx context.Context, token string, low TxSnapshot, tenants []string, last HeartbeatResult, ended bool,
 ) (b HeartbeatResult, err error) {
@@ -165,8 +170,9 @@ func (q Queue) Heartbeat(
 }
 
 // behindLock locks the row of the relay token, and then runs a statement that returns one row, in the same transaction. It
-// scans the row into to. If the sessions keep no prepared statements, it takes four round trips in place of one, because
-// some modes in which pgx then runs a batch do not know the types of to.
+// scans the row into to. It takes one round trip. If the sessions keep no prepared statements, it takes
+// four, because pgx runs the statements of a batch in the mode of db's configuration, and some modes do
+// not know the types of to.
 func (q Queue) behindLock(ctx context.Context, db *pgxpool.Conn, token, sql string, args []any, to ...any) error {
 	if q.keepsStatements {
 		b := &pgx.Batch{}
@@ -183,6 +189,7 @@ func (q Queue) behindLock(ctx context.Context, db *pgxpool.Conn, token, sql stri
 	})
 }
 
+// orNull returns a time as a parameter of a statement, which is NULL for the zero time.
 func orNull(t time.Time) *time.Time {
 	if t.IsZero() {
 		return nil

@@ -12,13 +12,15 @@ import (
 // at most.
 const PurgePages = 128
 
-// NextPurgeRange reserves the next pages of the table for the caller to purge. first is the first of
-// them. due is false while another relay is reserving pages, and until the duration in every has
-// passed since the end of the last pass.
+// NextPurgeRange reserves the next pages of the table for the caller to purge. first is the first
+// of these pages. No other relay gets these pages in this pass. due is false while another relay is
+// reserving pages. It is also false until the duration in every has passed since the end of the last
+// pass over the table.
 //
-// So the relays of an outbox share one pass over its table. The progress is in one row, which is
-// updated for each range and not for each Purge, and so gets few dead versions while a long-running
-// transaction holds vacuum up. If a relay dies, the rest of its range waits for the next pass.
+// So the relays of an outbox share one pass over its table. Each range begins where the range
+// before ended. The progress is in one row, which is updated once for each range and not for each
+// Purge. So the row gets few dead versions while a long-running transaction keeps vacuum from
+// removing them. If a relay dies, the rest of its range waits for the next pass.
 func (q Queue) NextPurgeRange(ctx context.Context, every time.Duration, pages int) (first int, due bool, err error) {
 	err = q.quick("find what to purge", takePurgePages, every, pages).Scan(ctx, &first)
 	if errors.Is(err, pgx.ErrNoRows) {
@@ -34,8 +36,9 @@ func (q Queue) NextPurgeRange(ctx context.Context, every time.Duration, pages in
 // The newest published event of an aggregate stays, without its payload, because Append derives the
 // next version from the newest event, and an operator may remove a later event that is not published.
 //
-// Purge reads the table page by page. An index on published_at would cost another entry for each
-// event, and its lower end would consist of dead entries whenever a long transaction delays vacuum.
+// Purge reads the table page by page, because that needs no index. An index on published_at
+// would cost another entry for each event, and its lower end would consist of dead entries
+// whenever a long transaction delays vacuum.
 func (q Queue) Purge(ctx context.Context, retention time.Duration, page int) (deleted int64, more bool, err error) {
 	err = q.quick("purge published events", purge,
 		page, page+PurgePages, retention).Scan(ctx, &deleted, &more)

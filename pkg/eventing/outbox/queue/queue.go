@@ -28,8 +28,8 @@ const (
 // use the database's clock, because the clocks of instances differ.
 type Queue struct {
 	db *pgxpool.Pool
-	// keepsStatements says that db's sessions keep prepared statements, as they do not behind a
-	// transaction pooler.
+	// keepsStatements says that db's sessions keep prepared statements. Behind a transaction pooler
+	// the sessions keep no prepared statements, and the configuration of db says so.
 	keepsStatements bool
 }
 
@@ -83,7 +83,7 @@ type AggregateVersion struct {
 	Version                    int64
 }
 
-// versionArrays has versions as parameters of a statement.
+// versionArrays has versions in the form of a statement's parameters, as one array per column.
 type versionArrays struct {
 	types, ids []string
 	versions   []int64
@@ -93,7 +93,9 @@ func (v *versionArrays) add(at AggregateVersion) {
 	v.types, v.ids, v.versions = append(v.types, at.AggregateType), append(v.ids, at.AggregateID), append(v.versions, at.Version)
 }
 
-// byAggregate groups events, which are sorted by aggregate and version, into batches.
+// byAggregate groups events into batches. The events are sorted by aggregate and version.
+// byAggregate compares type and id separately, because the concatenations of two different pairs
+// can be equal.
 func byAggregate(events []Event) []Batch {
 	var out []Batch
 	for start, i := 0, 1; i <= len(events); i++ {
@@ -105,13 +107,14 @@ func byAggregate(events []Event) []Batch {
 	return out
 }
 
-// genericPlan sets up the planner for the next statement, with which the transaction ends.
+// genericPlan is a statement that sets up the planner for the next statement. The settings apply
+// to the next statement only, because the transaction ends with that statement.
 const genericPlan = txn.KeepPlans + `, set_config('enable_sort', 'off', true)`
 
 // settlePlan is genericPlan for a settlement, with a time limit. The server ends the settlement after
-// Timeout, even if the process of the relay is gone. A later one might come after another relay has
-// taken over, and mark a retry as published without having seen an event that was committed meanwhile
-// behind it. No relay would look for that event.
+// Timeout, even if the process of the relay is gone. A settlement that is executed later might come
+// after another relay has taken over. It might mark a retry as published without having seen an event
+// that was committed meanwhile behind the retry. No relay would look for that event.
 const settlePlan = genericPlan + `, set_config('statement_timeout', '5s', true)`
 
 // settlePlanShortWait is for a statement with an alternative that skips locked rows. The wait for a
@@ -132,7 +135,7 @@ func (q Queue) query(ctx context.Context, setup, sql string, args []any, read fu
 	return q.db.SendBatch(ctx, b).Close()
 }
 
-// queryRow is query for a statement that returns one row, which it scans into to.
+// queryRow is query for a statement that always returns one row. It scans the row into to.
 func (q Queue) queryRow(ctx context.Context, setup, sql string, args []any, to ...any) error {
 	return q.query(ctx, setup, sql, args, func(rows pgx.Rows) error {
 		_, err := pgx.ForEachRow(rows, to, func() error { return nil })
@@ -140,7 +143,8 @@ func (q Queue) queryRow(ctx context.Context, setup, sql string, args []any, to .
 	})
 }
 
-// quick returns a statement that Timeout bounds, and whose plan the session does not keep.
+// quick returns a statement that Timeout bounds. The session does not keep the plan of such a
+// statement. It does keep the plans of statements that query runs.
 func (q Queue) quick(name, sql string, args ...any) bounded.Statement {
 	return bounded.Pool{DB: q.db, Limit: Timeout}.Statement(name, sql, append([]any{pgx.QueryExecModeCacheDescribe}, args...)...)
 }

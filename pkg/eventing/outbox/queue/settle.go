@@ -37,7 +37,7 @@ type Failure struct {
 	Park bool
 }
 
-// attempts returns the attempts before a refusal, or nil if the failure is none.
+// attempts returns the attempts of a refused event before the refusal, or nil if the failure is no refusal.
 func (s Settlement) attempts() *int {
 	if !s.Failure.Refused {
 		return nil

@@ -7,12 +7,14 @@ import (
 	"strings"
 )
 
-// TxSnapshot is Postgres's pg_snapshot in text form. An empty TxSnapshot means that there is none.
+// TxSnapshot is Postgres's pg_snapshot in text form. It says which transactions a statement saw.
+// An empty TxSnapshot means that there is none.
 type TxSnapshot string
 
 // Beginning is a snapshot that saw no transaction.
 const Beginning TxSnapshot = "1:1:"
 
+// orNull returns s as a parameter of a statement, which is NULL if s is empty.
 func (s TxSnapshot) orNull() *string {
 	if s == "" {
 		return nil
@@ -33,8 +35,9 @@ func (s TxSnapshot) parts() (xmin, xmax uint64, open []string) {
 	return xmin, xmax, open
 }
 
-// before reports whether s saw less than t. Any two snapshots of one life of a server can be compared,
-// because the later one sees all that the earlier one saw.
+// before reports whether s saw less than t. Any two snapshots of one life of a server (see
+// HeartbeatResult.Server) can be compared, because the later snapshot sees everything that the earlier
+// one saw.
 func (s TxSnapshot) before(t TxSnapshot) bool {
 	smin, smax, sopen := s.parts()
 	tmin, tmax, topen := t.parts()
@@ -59,7 +62,7 @@ func Earliest(all ...TxSnapshot) (first TxSnapshot) {
 	return first
 }
 
-// Latest returns the snapshot that saw more. It ignores an empty one.
+// Latest returns the one of the snapshots a and b that saw more. It ignores an empty snapshot.
 func Latest(a, b TxSnapshot) TxSnapshot {
 	if a == "" || b != "" && a.before(b) {
 		return b
@@ -67,7 +70,8 @@ func Latest(a, b TxSnapshot) TxSnapshot {
 	return a
 }
 
-// Since returns the parts of the table that contain all rows that s did not see.
+// Since returns the parts of the table that contain all rows that s did not see. There is one
+// part for each transaction that was open in s, and one for all later transactions.
 func (s TxSnapshot) Since() []Cursor {
 	_, xmax, open := s.parts()
 	var parts []Cursor
@@ -118,8 +122,8 @@ func (c Cursor) Through(p Page) Cursor {
 // maxParts bounds the parts that Join returns.
 const maxParts = 64
 
-// Join adds part to parts, and merges parts that overlap or touch, or all of them if there would be
-// more than maxParts.
+// Join adds part to parts, and merges parts that overlap or touch. If the result would have more than
+// maxParts, Join merges all of them into one part, with everything that lies between them.
 func Join(parts []Cursor, part Cursor) []Cursor {
 	var apart []Cursor
 	for _, p := range parts {
@@ -138,6 +142,7 @@ func Join(parts []Cursor, part Cursor) []Cursor {
 	return []Cursor{part}
 }
 
+// hull returns the smallest part that contains both c and d.
 func (c Cursor) hull(d Cursor) Cursor {
 	if x, y := number(c.xact), number(d.xact); y < x || y == x && bytes.Compare(d.id[:], c.id[:]) < 0 {
 		c.xact, c.id = d.xact, d.id

@@ -6,8 +6,8 @@ import (
 	"text/template"
 )
 
-// statements has the SQL templates, which share parts. Values of callers are only passed as
-// parameters of the statements.
+// statements has the SQL templates, which share parts. Each template is executed once, at the
+// start. Values of callers are only passed as parameters of the statements.
 //
 //go:embed claim.sql settle.sql purge.sql
 var statements embed.FS
