@@ -25,9 +25,9 @@ func (b *backlog) Accept() (net.Conn, error) {
 
 // closeListener closes lis, and returns the connections that the kernel had in the queue of lis. The
 // kernel has told their clients that they are connected. If lis were only closed, the kernel would
-// reset them, and a client could not tell whether its request was carried out. accepted must close
-// when the last call of Accept has returned. If another process has the listener, too, it stays open
-// there.
+// reset them, and a client could not tell whether its request was carried out. closeListener returns
+// no connections if lis has no queue in the kernel. accepted must close when the last call of Accept
+// has returned. If another process has the listener, too, it stays open there.
 func closeListener(lis net.Listener, accepted <-chan struct{}) (*backlog, error) {
 	b := &backlog{Listener: lis}
 	queue, queued, err := copyOf(lis)

@@ -10,15 +10,17 @@ import (
 // vary are the headers of a request on which its answer depends: its caller, and how fresh it has to be.
 const vary = "Authorization, Consistency, Consistency-Token"
 
-// hardened sets headers against guesses of the content type, caches, frames and scripts. No cache
-// may keep an answer, because it depends on its caller and may be older than the consistency token
-// of the next request.
+// hardened sets headers that tell a browser not to guess another content type, not to keep the
+// answer, not to show it in a frame, and not to run anything in it. No cache may keep an answer,
+// because the answer depends on its caller and may be older than the consistency token of the
+// next request.
 //
-// The cache of a service worker, or a proxy that ignores Cache-Control, may keep an answer anyway.
-// With Vary it gives the answer only to a request with the same caller and the same token.
+// Some caches keep answers anyway: the cache of a service worker, and a proxy that is configured to
+// ignore Cache-Control. With Vary, such a cache gives an answer only to a request with the same
+// caller and the same token.
 //
-// Strict-Transport-Security is left to the proxy that ends TLS, because browsers ignore it without
-// TLS.
+// Strict-Transport-Security is left to the proxy that ends TLS. This port has no TLS, and without
+// TLS browsers ignore the header. Browsers open Cloud Run's domain .app only with TLS.
 func hardened(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
@@ -31,13 +33,14 @@ func hardened(next http.Handler) http.Handler {
 	})
 }
 
-// preflightSeconds is how long a browser may remember the answer to a preflight request, also after
-// an origin was removed.
+// preflightSeconds is how long a browser may remember the answer to a preflight request. After
+// an origin is removed, its pages can go on calling for this time.
 const preflightSeconds = "600"
 
-// crossOrigin lets scripts of pages with the origins of g call the API and read the answers. The
-// headers never allow credentials, because the API uses no cookies: a page has to send the token of
-// its user.
+// crossOrigin lets scripts of pages with the origins of g call the API and read the answers.
+// Without these headers, a browser refuses to make the calls and to pass on the answers. Pages of
+// other origins do not get the headers. The headers never allow credentials, because the API uses
+// no cookies. A page has to send the token of its user.
 func (g *Guard) crossOrigin(log *slog.Logger) func(http.Handler) http.Handler {
 	return func(next http.Handler) http.Handler {
 		if len(g.origins) == 0 {

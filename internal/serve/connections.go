@@ -11,19 +11,20 @@ import (
 )
 
 // maxIdle bounds the connections that have no request under way: those that are idle, and those whose next request has not
-// arrived with all its headers. A stranger may open any number of them and keep each for idleTimeout, with up to 75 KB,
-// together 150 MB. Cloud Run sends an instance at most 1,000 requests at once, so its front ends need no more than 1,000
-// connections.
+// arrived with all its headers. A stranger may open any number of them and keep each for idleTimeout, with up to 75 KB of
+// buffers, stacks and unfinished headers. All together have 150 MB. Cloud Run sends an instance at most 1,000 requests at once,
+// so its front ends need no more than 1,000 connections.
 const maxIdle = 2000
 
-// firstTime is how long a new connection may be without a request before it counts as silent. With many clients at once,
-// first requests are on the way for that long.
+// firstTime is how long a new connection may be without a request before it counts as silent. If many clients connect at
+// once, their first requests are on the way for that long.
 const firstTime = time.Second
 
 // unreadTimeout bounds the wait for the first requests of connections that were accepted before the
-// listener closed.
+// listener closed. They have arrived or are on their way, unless the client sends none.
 const unreadTimeout = time.Second
 
+// connections has the open connections of a server.
 type connections struct {
 	draining *atomic.Bool
 
@@ -38,7 +39,7 @@ type connections struct {
 	left   chan struct{} // has a token after unread has become smaller
 }
 
-// connection is an open one. in is the list that it is in or was in last, and since is its time of arrival there.
+// connection is an open one. While it is in one of the lists, since is its time of arrival there.
 type connection struct {
 	net.Conn
 
@@ -64,7 +65,7 @@ func newConnections(draining *atomic.Bool) *connections {
 	}
 }
 
-// of makes s the connections of server. [http.Server.Serve] calls ConnContext before the first ConnState.
+// of makes all the connections those of server. [http.Server.Serve] calls ConnContext before the first ConnState.
 func (s *connections) of(server *http.Server) {
 	server.ConnState = s.state
 	server.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
@@ -85,8 +86,8 @@ func (s *connections) of(server *http.Server) {
 	})
 }
 
-// state is the ConnState of [http.Server]. A new connection is never refused, so that strangers cannot keep callers out.
-// Instead state closes one of more than maxIdle connections without a request.
+// state is the ConnState of [http.Server]. A new connection is never refused, so that strangers cannot keep callers out. If
+// there are more than maxIdle connections without a request, state closes one of them.
 func (s *connections) state(conn net.Conn, now http.ConnState) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -103,9 +104,11 @@ func (s *connections) state(conn net.Conn, now http.ConnState) {
 		s.read(c)
 		s.add(c)
 	case http.StateActive: // the request was read, but net/http has not yet checked for a shutdown
+		return
 	case http.StateHijacked, http.StateClosed:
 		s.read(c)
 		delete(s.open, conn)
+		return
 	}
 	if s.unused.Len()+s.used.Len() > maxIdle {
 		oldest := s.oldest()
@@ -137,13 +140,15 @@ func (s *connections) add(c *connection) {
 
 func (s *connections) remove(c *connection) {
 	if c.in != nil {
-		c.in.Remove(c.at) // does nothing if c is in the list no more
+		c.in.Remove(c.at)
+		c.in = nil
 	}
 }
 
 // oldest returns the connection to close: the oldest silent one. So a stranger who opens fewer than maxIdle connections in
-// firstTime takes none away from callers. If none is silent, it is the one that was used the longest time ago, as after
-// idleTimeout, or else the oldest new one, whose request may be on its way.
+// firstTime takes none away from callers. If none is silent, it is the one that was used the longest time ago. Its client may
+// find it closed, as after idleTimeout, and opens another one. Without such a connection it is the oldest new one, whose
+// request may be on its way.
 func (s *connections) oldest() *connection {
 	unused, used := s.unused.Front(), s.used.Front()
 	switch {

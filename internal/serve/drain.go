@@ -10,10 +10,11 @@ import (
 // announceDrain tells the client of r, while draining, to open its next connection elsewhere. net/http
 // sends the header as a GOAWAY if the connection is HTTP/2.
 //
-// A GOAWAY drops the calls that the server has not read yet. gRPC's clients send such a call again, but only
-// once, and perhaps to this instance. If the new connection also got a GOAWAY with its first answer, the call
-// would be dropped a second time, and fail. So a connection of HTTP/2 that was accepted while draining gets
-// its GOAWAY from shutdown, after the listener has closed.
+// A GOAWAY drops the calls that the server has not read yet. gRPC's clients send such a call again by
+// themselves, but only once. The balancer of a client may choose this instance for the new connection, too.
+// If the new connection also got a GOAWAY with its first answer, the calls that are sent again would be
+// dropped a second time, and fail. So a connection of HTTP/2 that was accepted while draining gets its GOAWAY
+// from shutdown, after the listener has closed.
 func (s *Server) announceDrain(w http.ResponseWriter, r *http.Request) {
 	c := connectionOf(r)
 	if !s.health.draining.Load() || r.ProtoMajor == 2 && c != nil && c.late {
@@ -32,7 +33,7 @@ func waitOr(done <-chan struct{}, failed <-chan error) error {
 }
 
 // shutdown waits for the requests in flight. It returns an error that names the requests that are
-// cut off, whose connections the caller closes.
+// cut off. The caller closes the connections of these requests.
 func (s *Server) shutdown(server *http.Server, conns *connections) error {
 	ctx, cancel := context.WithTimeout(context.Background(), shutdownTimeout)
 	defer cancel()

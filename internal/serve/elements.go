@@ -14,14 +14,17 @@ const (
 	// maxElements bounds the elements of all repeated fields of a request together. An empty
 	// element is two bytes on the wire and up to some hundred bytes in memory.
 	maxElements = rest.MaxElements
-	maxNesting  = 32
+	// maxNesting bounds how deep messages are nested in messages.
+	maxNesting = 32
 )
 
 // elements counts the elements of a message's repeated fields before the decoder allocates them.
+// left is how many more elements the request may have.
 type elements struct{ left int }
 
-// checkElements checks data, a message of the given type. The error names the field. Data that is
-// not well-formed is left to the decoder.
+// checkElements checks data, a message of the given type. If the message has too many elements
+// or is nested too deeply, the returned error names the field. Data that is not well-formed is
+// left to the decoder.
 func checkElements(data []byte, of protoreflect.MessageDescriptor) error {
 	e := elements{left: maxElements}
 	field, deep := e.check(data, of, maxNesting)
@@ -71,7 +74,8 @@ func (e *elements) check(data []byte, of protoreflect.MessageDescriptor, depth i
 	return "", false
 }
 
-// count returns the number of elements in value, of which a packed list of numbers has several.
+// count returns the number of elements in value. The number is 1 unless value is a packed list of
+// numbers.
 func count(f protoreflect.FieldDescriptor, wire protowire.Type, value []byte) int {
 	if wire != protowire.BytesType {
 		return 1

@@ -28,15 +28,16 @@ import (
 )
 
 // GRPC is a gRPC server with the health service. It is a grpc.ServiceRegistrar: pass it to the
-// generated Register functions before the Server runs. A message over 64 KiB gets
-// RESOURCE_EXHAUSTED, and a request that is not one whole message gRPC's own INTERNAL.
+// generated Register functions before the Server runs. The transport refuses a message over 64 KiB
+// with RESOURCE_EXHAUSTED. A request that is not one whole message gets gRPC's own INTERNAL.
 type GRPC struct {
 	log     *slog.Logger
 	guard   *Guard
 	server  *grpc.Server
 	health  *health.Server
 	refused metric.Int64Counter
-	faults  *rate.Limiter
+	// faults limits the log lines about clients' faults.
+	faults *rate.Limiter
 }
 
 // NewGRPC returns a server. Its handlers may return any error, because each error reaches the
@@ -77,8 +78,9 @@ func (g *GRPC) RegisterService(desc *grpc.ServiceDesc, impl any) {
 
 func (g *GRPC) drain() { g.health.Shutdown() }
 
-// request receives a message together with the error of its decoding. If the codec returned that
-// error, grpc-go would answer INTERNAL before any interceptor could change the answer.
+// request receives a message together with the error of its decoding. The codec must not return
+// this error itself, because grpc-go would then answer INTERNAL before any interceptor could change
+// the answer.
 type request struct {
 	into any
 	err  error
@@ -98,8 +100,8 @@ func blameClient(next grpc.MethodHandler) grpc.MethodHandler {
 	}
 }
 
-// codec is the protobuf codec, but counts elements before it decodes, and notes a failure in a
-// *request.
+// codec is the protobuf codec, except that it counts elements before it decodes,
+// and notes a failure in a *request instead of returning it.
 type codec struct{ encoding.CodecV2 }
 
 func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
@@ -141,8 +143,9 @@ func (g *GRPC) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, h
 	return resp, err
 }
 
-// stream is unary for a stream of gRPC's own, whose context already has a deadline. The write
-// deadline of every answer would cut off a stream of ours.
+// stream does the same as unary for a stream, but sets no deadline. The context of gRPC's own
+// streams already has a deadline. If a service of ours had a stream, the write deadline of every
+// answer would cut the stream off.
 func (g *GRPC) stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
 	return g.call(ss.Context(), info.FullMethod, func() error {
 		err := handler(srv, ss)
@@ -161,8 +164,8 @@ func (g *GRPC) call(ctx context.Context, method string, do func() error) error {
 	return err
 }
 
-// ranOut reports whether ctx has ended by the deadline of its caller, who may send any number of calls that cannot
-// meet it.
+// ranOut reports whether ctx has ended by the deadline of its caller. A caller chooses its deadline, and may send any
+// number of calls that cannot meet it.
 func ranOut(ctx context.Context) bool { return errors.Is(context.Cause(ctx), context.DeadlineExceeded) }
 
 // recovered returns a panic of call as an error that ends with the stack. Otherwise the panic would
@@ -178,8 +181,8 @@ func recovered(call func() error) (err error) {
 
 func panicError(p any) error { return fmt.Errorf("panic: %v\n%s", p, debug.Stack()) }
 
-// rendered turns any error into a status. Those of gRPC's own services are part of their protocols,
-// and stay.
+// rendered turns any error into a status. The statuses of gRPC's own services
+// are part of their protocols and stay as they are.
 func (g *GRPC) rendered(ctx context.Context, method string, err error) error {
 	if err == nil {
 		return nil
@@ -197,9 +200,9 @@ func (g *GRPC) rendered(ctx context.Context, method string, err error) error {
 	return p.StatusIn(ctx).Err()
 }
 
-// logCall writes the log line of a call. method is an existing method or "unknown". Calls to gRPC's own services are
-// logged at DEBUG. atNoCost is true if a stranger can send any number of such calls. Of their lines a limited number
-// is at INFO, and the rest at DEBUG.
+// logCall writes the log line of a call. method is an existing method or "unknown". Calls to gRPC's
+// own services are logged at DEBUG. atNoCost is true if the call failed by the client's fault, so that a
+// stranger can send any number of such calls. Of their lines a limited number is at INFO, and the rest at DEBUG.
 func (g *GRPC) logCall(ctx context.Context, method string, took time.Duration, err error, atNoCost bool) {
 	code := status.Code(err)
 	level := slog.LevelInfo

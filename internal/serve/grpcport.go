@@ -18,7 +18,8 @@ import (
 	"example.com/lockstep/internal/problem"
 )
 
-// callKey is the context key of the *atomic.Bool that reached sets.
+// callKey is the context key of the *atomic.Bool that says whether an interceptor
+// has taken over the call.
 type callKey struct{}
 
 // reached notes that an interceptor has taken over the call, so that handler does not log it.
@@ -31,8 +32,8 @@ func reached(ctx context.Context) {
 // handler is the gRPC half of the port. It bounds each request before grpc-go reads the request,
 // because grpc.Server.ServeHTTP collects a body as fast as the body comes, in a list without a
 // limit (grpc/grpc-go#7261). handler refuses compressed requests, unknown methods, and requests
-// that the guard does not admit. It logs and counts those that end before an interceptor sees them.
-// When ending is cancelled, the calls to gRPC's own services end.
+// that the guard does not admit. It logs and counts each request that ends before an interceptor
+// sees it. When ending is cancelled, the calls to gRPC's own services end.
 func (g *GRPC) handler(ending context.Context) http.Handler {
 	methods := g.methods()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -97,7 +98,8 @@ func (g *GRPC) serve(w http.ResponseWriter, r *http.Request, own *own) {
 	a.end()
 }
 
-// admit is Guard.admit, with the reason why a request is not passed to grpc-go as refusal.
+// admit returns the request with its caller in the context. Call leave when the request ends. If
+// the request must not be passed to grpc-go, admit returns the reason as refusal.
 func (g *GRPC) admit(method string, r *http.Request) (admitted *http.Request, leave func(), refusal *problem.Error) {
 	if refusal := refuse(method, r); refusal != nil {
 		return nil, nil, refusal
@@ -111,9 +113,9 @@ func (g *GRPC) admit(method string, r *http.Request) (admitted *http.Request, le
 	return admitted, leave, nil
 }
 
-// refuse returns the reason why a request is not passed to grpc-go, or nil. grpc-go could unpack a
-// compressed request, because client libraries of Google and of OpenTelemetry register gzip for the
-// whole process.
+// refuse returns the reason why a request is not passed to grpc-go, or nil. It refuses a compressed
+// request. grpc-go could unpack the request, because client libraries of Google and of
+// OpenTelemetry register gzip for the whole process.
 func refuse(method string, r *http.Request) *problem.Error {
 	coding := r.Header.Get("Grpc-Encoding")
 	switch {
@@ -141,8 +143,8 @@ func answerStatus(w http.ResponseWriter, s *status.Status) {
 }
 
 // endCancelled gives an answer of gRPC's own services a status if grpc-go has written none. When the
-// context of a request ends, grpc-go mostly has no time for that, and the client would report
-// INTERNAL, as after a fault of the server.
+// context of a request ends, grpc-go mostly has no time to write the status of the stream. The client
+// would then report INTERNAL, as after a fault of the server.
 func endCancelled(ctx context.Context, w http.ResponseWriter) {
 	switch {
 	case w.Header().Get("Grpc-Status") != "":

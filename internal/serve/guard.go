@@ -18,8 +18,8 @@ import (
 )
 
 // A Guard decides which requests reach a handler, in the same way over REST and gRPC. Before the
-// body is read, it determines the caller, counts the request against the caller's rate and checks
-// the rules of access. The context of an admitted request has the caller: see [auth.Of].
+// body is read, it determines the caller, counts the request against the caller's rate and
+// checks the rules of access. The context of an admitted request has the caller: see [auth.Of].
 type Guard struct {
 	rules   auth.Rules
 	callers *auth.Authenticator
@@ -61,9 +61,10 @@ func (g *Guard) admit(operation string, r *http.Request) (admitted *http.Request
 	return r.WithContext(auth.With(r.Context(), caller)), leave, nil
 }
 
-// isOutside reports whether an admitted gRPC call has a caller from outside of the system, who must
-// not decide which of our spans are sampled. The caller of an operation for services counts as a
-// service, even where callers have no identity.
+// isOutside reports whether an admitted gRPC call has a caller from outside of the system. The
+// trace of such a caller is not continued. Otherwise the caller would decide which of our spans are
+// sampled. The caller of an operation for services counts as a service, even where callers have no
+// identity.
 func (g *Guard) isOutside(ctx context.Context, rpc *stats.RPCTagInfo) bool {
 	return auth.Of(ctx).Kind != auth.Service && g.rules[rpc.FullMethodName] != auth.Services
 }
@@ -107,6 +108,7 @@ func (g *Guard) guarded(log *slog.Logger, routes chi.Routes) func(http.Handler) 
 	}
 }
 
+// refusal answers with err.
 func refusal(log *slog.Logger, err error) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if problem.From(err).Code == problem.CodeUnauthenticated {
@@ -116,8 +118,8 @@ func refusal(log *slog.Logger, err error) http.HandlerFunc {
 	}
 }
 
-// matched returns the route of r, by the same path and method as chi. Otherwise a request could be
-// checked by the rule of one route and then reach another.
+// matched returns the route of r. It must find the route by the same path and method as chi.
+// Otherwise a request could be checked by the rule of one route and then reach another route.
 func matched(routes chi.Routes, r *http.Request) (method, pattern string) {
 	at := chi.RouteContext(r.Context())
 	method = cmp.Or(at.RouteMethod, r.Method)
@@ -125,8 +127,8 @@ func matched(routes chi.Routes, r *http.Request) (method, pattern string) {
 	return method, routes.Find(chi.NewRouteContext(), method, path)
 }
 
-// challenge returns the WWW-Authenticate header. As RFC 6750 requires, a request without a token
-// gets no error code.
+// challenge returns the WWW-Authenticate header, which says how to authenticate. As RFC 6750
+// requires, a request without a token gets no error code.
 func challenge(h http.Header) string {
 	if len(h.Values("Authorization")) == 0 {
 		return "Bearer"

@@ -20,13 +20,14 @@ import (
 
 const (
 	// stalledAfter is the age of a loop's last heartbeat from which the loop counts as stalled. It is far
-	// above the longest pause of a healthy loop, because the remedy is a restart of the whole instance.
+	// above the longest pause of a healthy loop (a backoff, or the wait for a lease to expire), because
+	// the remedy for a stalled loop is a restart of the whole instance.
 	stalledAfter = 5 * time.Minute
 	// checkTimeout bounds all checks of one probe together. It is below the period of Cloud Run's
 	// readiness probe.
 	checkTimeout = 2 * time.Second
-	// sayAgain is the shortest time between two log lines about one failing check, because anybody may
-	// send probes.
+	// sayAgain is the shortest time between two log lines about one failing check. Anybody may send
+	// probes, as often as they like.
 	sayAgain = 10 * time.Second
 )
 
@@ -157,8 +158,8 @@ func (h *Health) ready(w http.ResponseWriter, r *http.Request) {
 	rest.WriteJSON(w, code, body)
 }
 
-// runChecks runs the checks. It logs the error of a failed check instead of returning it, because
-// such errors contain host names.
+// runChecks runs the checks. It logs the error of a failed check instead of returning it,
+// because such errors contain host names. It logs an error of each check once in ten seconds at most.
 func (h *Health) runChecks(ctx context.Context) (results map[string]string, passed bool) {
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
@@ -193,8 +194,9 @@ func (h *Health) loopStates() map[string]loopState {
 	return states
 }
 
-// adminServer returns the server of health, readiness and metrics. It does not serve gRPC health,
-// which a client checks on the connection of its calls.
+// adminServer returns the server of health, readiness and metrics. It has the same limits as the
+// API's server. It does not serve gRPC health, because a gRPC client checks health on the
+// connection that carries its calls, which is on the port of the API.
 func (s *Server) adminServer() *http.Server {
 	router := newRouter(s.log)
 	s.health.mount(router)

@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	// maxLogged is the limit of bytes for each text of a request in its log line, which is then at
-	// most 1 KB.
+	// maxLogged is the limit of bytes for each text of a request in its log line. With this limit,
+	// the line of a failed request is at most 1 KB.
 	maxLogged = 200
 	// faultsPerSecond and faultBurst bound the lines at INFO about requests that fail by the client's fault,
 	// that outlive the client's deadline, that the guard refuses, or that everybody may send, and the spans of those that
@@ -36,8 +36,8 @@ func method(r *http.Request) string {
 	return "_OTHER"
 }
 
-// route returns the pattern of the route for r's path, of r's method or else of another one, or
-// noRoute.
+// route returns the pattern of the route for r's path. It prefers a route of r's method, and
+// otherwise takes a route of another method. It returns noRoute if no method has the path.
 func route(routes chi.Routes, r *http.Request) string {
 	for _, m := range append([]string{r.Method}, methods...) {
 		if pattern := routes.Find(chi.NewRouteContext(), m, r.URL.EscapedPath()); pattern != "" {
@@ -49,7 +49,8 @@ func route(routes chi.Routes, r *http.Request) string {
 
 func newFaults() *rate.Limiter { return rate.NewLimiter(faultsPerSecond, faultBurst) }
 
-// freeKey is the context key of the *bool that free sets.
+// freeKey is the context key of the *bool that says whether a request costs its client
+// nothing.
 type freeKey struct{}
 
 // free notes that the request costs its client nothing, so a stranger can send any number of such

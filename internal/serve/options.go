@@ -8,8 +8,9 @@ import (
 	"strings"
 )
 
-// defaultUserRate is far above the rate of an application's requests for one person, and a small part of
-// the rate that an instance serves, so that one user cannot crowd out the others.
+// defaultUserRate is the default of Options.UserRate. It is far above the rate of an application's requests
+// for one person, and a small part of the rate that an instance serves, so that one user cannot crowd out
+// the others.
 const defaultUserRate = 100
 
 // Options are the limits of a service that its operator chooses. The zero value does not limit
@@ -29,8 +30,9 @@ type Origins []string
 // String returns the list in the form that Set takes.
 func (o *Origins) String() string { return strings.Join(*o, ",") }
 
-// Set takes origins that are separated by commas. It refuses the wildcard, and an origin without
-// TLS, whose page any host on the way could change, except on loopback.
+// Set takes origins that are separated by commas. It refuses the wildcard, because a page of an
+// unknown origin has no reason to call. It refuses an origin without TLS, because any host on the
+// way could change its page. On loopback TLS is not required, because no other host is on the way.
 func (o *Origins) Set(list string) error {
 	var origins Origins
 	for origin := range strings.SplitSeq(list, ",") {

@@ -16,18 +16,20 @@ const (
 	// does (after 60 s by default), and the client opens the next one.
 	ownStreamTime = 55 * time.Second
 	// ownCallTime is how long a unary call to gRPC's own services may last, including the arrival of its
-	// message.
+	// message. The answer itself takes no time.
 	ownCallTime = readHeaderTimeout
 	// maxOwn bounds the streams of gRPC's own services (health, reflection) that an instance has at once,
 	// and likewise their unary calls. Every caller may make such calls, and each takes one of the requests
-	// that Cloud Run gives an instance at once (80 by default). A proxy or a person needs one stream.
+	// that Cloud Run gives an instance at once (80 by default). A proxy or a person needs one stream. A
+	// unary call ends as soon as its message is there.
 	maxOwn = 8
 	// maxEnding bounds the calls that were broken off and have not ended yet. They end as soon as the process finds time, but
 	// a stranger may send calls faster than that, each with headers of up to maxHeaderBytes.
 	maxEnding = 64
 )
 
-// own has the unary calls to gRPC's own services, or the streams. time bounds each call.
+// own is one kind of calls to gRPC's own services, either the unary calls or the streams. time
+// bounds each call.
 type own struct {
 	time time.Duration
 
@@ -62,10 +64,11 @@ func (c *ownCall) left() {
 }
 
 // enter adds a call. A new call is not refused while others are under way, so that a stranger with open calls cannot keep
-// the health check of a proxy out. If at least maxOwn other calls are under way, enter ends the context of the oldest of
-// those that were not told before, with errReplaced. A call whose client reads nothing does not end by that, so from
-// 2*maxOwn calls on enter also breaks the answer of the oldest off. The handler calls leave before it returns. If
-// maxEnding calls that were broken off have not left yet, ok is false.
+// the health check of a proxy out. If at least maxOwn other calls are under way, enter tells the oldest of those that
+// were not told before to end: it ends the context with errReplaced. A call whose client reads nothing waits
+// for the client and does not end. So if 2*maxOwn calls have not ended, enter also breaks the answer of the
+// oldest off. The handler calls leave before it returns. If maxEnding calls that were broken
+// off have not left yet, enter adds no call, and ok is false.
 func (o *own) enter(end context.CancelCauseFunc, w http.ResponseWriter) (leave func(), ok bool) {
 	call := &ownCall{end: end, w: w}
 	oldest, ok := o.add(call)
@@ -109,7 +112,8 @@ var errReplaced = &problem.Error{
 	Code: problem.CodeTooMany, Detail: "Newer calls to health or reflection have taken the place of this one.", RetryAfter: time.Minute,
 }
 
-// methods returns all registered methods, with nil for a method of ours.
+// methods returns all registered methods. The value is the kind of call for a method of gRPC's own
+// services, and nil for a method of ours.
 func (g *GRPC) methods() map[string]*own {
 	calls, streams, methods := &own{time: ownCallTime}, &own{time: ownStreamTime}, map[string]*own{}
 	for service, info := range g.server.GetServiceInfo() {

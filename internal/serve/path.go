@@ -8,8 +8,9 @@ import (
 )
 
 // plainPath decodes the characters of a path that need no encoding, such as %2D, because a path means
-// the same with and without (RFC 3986, section 6.2.2.2). It comes first, so that the guard, the
-// router and the log see the same path.
+// the same with and without (RFC 3986, section 6.2.2.2). The router compares paths as they are
+// written. plainPath stands before all that reads the path, so that the guard, the router and the log
+// see the same one.
 func plainPath(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.RawPath != "" { // empty if Go would encode the path in the same way

@@ -16,26 +16,33 @@ import (
 )
 
 // maxRates bounds the table of rates to about 3 MB. A full table drops the user that was seen least
-// recently, who has the whole burst again after two seconds anyway.
+// recently. A user who has sent nothing for two seconds has the whole burst again anyway, and an
+// instance serves fewer users in two seconds. A stranger has no row.
 const maxRates = 10_000
 
-// maxUnderWay is how many requests of a user are under way at once: a quarter of the 80 that Cloud
-// Run gives an instance by default. A rate alone is not enough, because a request may last 30
-// seconds: three a second with slow bodies, or with waits for fresh data, would take all 80 places.
+// maxUnderWay is how many requests of a user are under way at once. It is a quarter of the 80
+// requests that Cloud Run gives an instance by default, and more than an application sends at once
+// for one person. A rate alone is not enough, because a request may last 30 seconds. Three requests
+// a second with slow bodies, or with waits for fresh data, are below every rate but would take all
+// 80 places.
 const maxUnderWay = 20
 
-// rates has how many requests each user may still send to this instance, and how many are under
-// way. Reads and writes count alike, because both cost about one statement.
+// rates has how many requests each user may still send to this instance, and how many of the
+// user's requests are under way. Reads and writes count alike, because both cost about one
+// statement.
 //
 // A service of the system has no rate, because it sends the requests of all users and bounds its
-// own work. Nor has Everyone, which stands for all callers of a service without authentication.
+// own work. The principal Everyone stands for all callers of a service without authentication.
+// It has no rate, because these callers cannot be told apart.
 type rates struct {
 	perSecond uint
 	limited   metric.Int64Counter
 	byScope   *lru.Cache[string, *rate.Limiter]
 
 	mu sync.Mutex
-	// underWay has the users with requests under way. byScope may drop a row while a request lasts.
+	// underWay has the users with requests under way. It has at most as many rows as the server has
+	// requests. The counts are not in byScope, because a row of byScope can be dropped while a
+	// request lasts.
 	underWay map[string]int
 }
 
@@ -86,7 +93,8 @@ func tooMany(reason, detail string) *problem.Error {
 	}
 }
 
-// of returns the limiter of the scope, the same one for two first requests at once.
+// of returns the limiter of the scope. In a full table, a new user replaces the user that was seen
+// least recently. If two first requests of a user come at once, both get the same limiter.
 func (r *rates) of(scope string) *rate.Limiter {
 	if left, ok := r.byScope.Get(scope); ok {
 		return left

@@ -119,6 +119,7 @@ func recoverer(log *slog.Logger) func(http.Handler) http.Handler {
 	}
 }
 
+// bounded limits the time and the body of a request, and the time of its answer.
 func bounded(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithTimeout(r.Context(), requestTimeout)
@@ -135,9 +136,9 @@ func notFound(log *slog.Logger) http.HandlerFunc {
 	}
 }
 
-// methodNotAllowed answers 405 and names the methods that the path does have, as RFC 9110 demands,
-// or 404 if it has none: chi reports a method that it does not know as not allowed, whatever the
-// path.
+// methodNotAllowed answers 405 and names the methods that the path does have, as RFC 9110
+// demands. If the path has none, it answers 404, because chi reports a method that it does not know
+// as not allowed, whatever the path.
 func methodNotAllowed(log *slog.Logger, routes chi.Routes) http.HandlerFunc {
 	none := notFound(log)
 	return func(w http.ResponseWriter, r *http.Request) {

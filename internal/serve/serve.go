@@ -1,17 +1,19 @@
 // Package serve is the edge of a service: REST and gRPC on one port without TLS (h2c),
 // as Cloud Run sends requests.
 //
-// The contract is the same on both transports. Every error is a problem. A request gets 30 seconds, or less if the
-// client asks for less. The client gets 5 more seconds to read the answer. The size of a body is limited: 256 KiB
-// over REST, one message of 64 KiB over gRPC. Compressed bodies are refused. The number of elements in a body is
-// limited to 100 before they are decoded. A panic fails its own request only and is logged with its stack. If the
-// bytes of a request cannot be decoded, the fault is the client's. The answer is then INVALID_ARGUMENT and names
-// "request" or "body". A stream of gRPC's own services (health, reflection) gets 55 seconds, and a unary call to
-// them 5 seconds. At most 8 such streams and 8 such calls are under way at once: a further one takes the place of
-// the oldest, which gets RESOURCE_EXHAUSTED (own.go). Each user has a rate (see [Options]). At most 2,000
-// connections are without a request: a further one takes the place of a silent one or, if there is none, of the
-// one that was used the longest time ago. Over HTTP/1 the answer waits at most a second for the rest of a body
-// that the handler has not read, and the connection ends.
+// The contract is the same on both transports. Every error is a problem. A request gets 30 seconds,
+// or less if the client asks for less. The client gets 5 more seconds to read the answer. The size
+// of a body is limited: 256 KiB over REST, one message of 64 KiB over gRPC. Compressed bodies are
+// refused. The number of elements in a body is limited to 100 before they are decoded. A panic
+// fails its own request only and is logged with its stack. If the bytes of a request cannot be
+// decoded, the fault is the client's. The answer is then INVALID_ARGUMENT and names "request" or
+// "body". A stream of gRPC's own services (health, reflection) gets 55 seconds, and a unary call to
+// them 5 seconds. At most 8 such streams and 8 such calls are under way at once: a further one takes
+// the place of the oldest, which gets RESOURCE_EXHAUSTED. While clients do not read these answers, up to 8
+// more streams and 8 more calls have not ended yet, and 64 of each that were broken off. Each user has a
+// rate (see [Options]). At most 2,000 connections are without a request: a further one takes the place of a silent one
+// or, if there is none, of the one that was used the longest time ago. Over HTTP/1 the answer waits at most a second for the rest of a body that the
+// handler has not read, and the connection ends.
 //
 // A request reaches its handler only through its [Guard], which is the same on both transports.
 // Without a valid identity the answer is 401 (UNAUTHENTICATED). If the rule of the operation
@@ -47,11 +49,11 @@
 //	last telemetry (flushTimeout of command)    0.5 s    9.8 s
 //
 // So leases and messages are handed back, and the last telemetry is sent, before a kill. The fifth of a second that is left is
-// for the work between the parts. If the output of the log takes no lines, that holds one part up for a second (package
-// telemetry), and the kill may come before the last telemetry is sent.
+// for the work between the parts. An output of the log that stops to take lines in this time holds one of them up for a second
+// (package telemetry). If all parts need their limits as well, the kill comes before the last telemetry is sent.
 //
-// After these 2 s, a connection that was idle may end while a client sends a request on it, as is
-// always possible over HTTP/1.
+// After these 2 s, a connection that was idle may end while a client sends a request on it. This is
+// always possible over HTTP/1. The client then sends the request again.
 //
 // Health, readiness and metrics are on the same port, or on a port of their own (field Admin of
 // [Health]). That port answers until the drain has ended.
@@ -81,15 +83,18 @@ const (
 	// that sends its first request after 1 s. Only such a fetch on such a connection would end after 4 s, and is cut off.
 	shutdownTimeout = 3500 * time.Millisecond
 
-	// requestTimeout bounds a request. The longest wait for a consistency token is far shorter.
+	// requestTimeout bounds a request. It is also Cloud Run's usual ceiling for an interactive API.
+	// The longest wait for a consistency token is far shorter.
 	requestTimeout = 30 * time.Second
-	// writeGrace is the time for the answer, such as the problem document, after that of the request.
+	// writeGrace is added to the time limit of a request, and the sum bounds the answer. If a
+	// request used all its time, its problem document reaches the client during writeGrace.
 	writeGrace = 5 * time.Second
 
 	readHeaderTimeout = 5 * time.Second
 	readTimeout       = 30 * time.Second
-	// idleTimeout is above the 600 s after which Google's front ends close an idle connection. Otherwise
-	// a front end could reuse a connection that the server is closing.
+	// idleTimeout is the time after which the server closes an idle connection. It is above the 600 s
+	// after which Google's front ends close one. Otherwise a front end could reuse a connection that the
+	// server is closing.
 	idleTimeout = 620 * time.Second
 	// maxHeaderBytes bounds the headers of a request. There is room for an identity token of 8 KiB and
 	// consistency tokens of 4 KiB, with the headers of browsers and proxies.
@@ -102,12 +107,13 @@ const (
 	maxMessageBytes = 64 << 10
 	// frameHeaderBytes is the length of the header before each gRPC message.
 	frameHeaderBytes = 5
-	// maxStreams bounds the streams of one HTTP/2 connection, each of which has a goroutine and up to
-	// maxHeaderBytes before the request can be refused. A client with more requests at once opens more
-	// connections.
+	// maxStreams bounds the streams of one HTTP/2 connection. It is the number of net/http, too. A client
+	// with more requests at once opens more connections. Each stream has a goroutine and up to
+	// maxHeaderBytes before the request can be refused.
 	maxStreams = 250
-	// maxFrameBytes bounds a frame of HTTP/2, as low as RFC 9113 allows. A connection keeps a buffer for its largest frame for
-	// as long as it is open. With the 1 MiB of net/http, 500 connections of a stranger would take all memory of an instance.
+	// maxFrameBytes bounds a frame of HTTP/2. It is the smallest bound that RFC 9113 allows. A connection keeps a buffer for its
+	// largest frame, of any type, for as long as it is open. With the 1 MiB of net/http, 500 connections of a stranger
+	// would take all memory of an instance.
 	maxFrameBytes = 16 << 10
 )
 
@@ -209,8 +215,8 @@ func (s *Server) httpServer(handler http.Handler) (*http.Server, *connections) {
 }
 
 // handler passes each request to gRPC or REST by its content type. ending is cancelled when
-// lingering is over, and ends the streams of gRPC's own services, which carry no work that could be
-// lost.
+// lingering is over. The end of ending also ends the streams of gRPC's own services. They carry no
+// work that could be lost, and would otherwise stay open for up to a minute.
 func (s *Server) handler(ending context.Context) http.Handler {
 	grpc := s.grpc.handler(ending)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -226,7 +232,8 @@ func (s *Server) handler(ending context.Context) http.Handler {
 }
 
 // boundAnswer ends an answer that takes longer than limit, for example because the client does not
-// read it. A writer without a connection, such as a test's recorder, has nothing to bound.
+// read it. It ignores the error of a writer without a connection, such as a test's recorder, which
+// has nothing to bound.
 func boundAnswer(w http.ResponseWriter, limit time.Duration) {
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(limit))
 }

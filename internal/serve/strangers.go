@@ -9,14 +9,17 @@ import (
 )
 
 const (
-	// maxStrangers bounds the answers to strangers that are under way: refusals, and answers that need no
-	// caller. An answer keeps the headers of its request, up to maxHeaderBytes, until the client has read
-	// it, and all together up to 16 MB. Cloud Run sends an instance at most twice as many requests.
+	// maxStrangers bounds the answers to strangers that are under way: refusals, and answers that need
+	// no caller. An answer keeps the headers of its request, up to maxHeaderBytes, until the client has read
+	// the answer. All answers together keep up to 16 MB, and the garbage collector needs memory, too. A
+	// stranger may open connections with up to maxStreams requests each. Cloud Run sends an instance at
+	// most twice as many requests as maxStrangers.
 	maxStrangers = 500
 	// maxProbes bounds the answers of health, readiness and metrics that are under way, apart from
 	// maxStrangers. So strangers cannot keep a platform from its probes. It has no effect if the probes
 	// have a port of their own.
-	maxProbes    = 50
+	maxProbes = 50
+	// strangerTime bounds the time of an answer to a stranger, which is short.
 	strangerTime = 5 * time.Second
 )
 

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// pushback is the trailer that tells gRPC's own policies of retries when to come again. They do not read
-// RetryInfo.
+// pushback is the trailer by which a server tells gRPC's own policies of retries when to come again. They
+// do not read RetryInfo.
 const pushback = "Grpc-Retry-Pushback-Ms"
 
 func milliseconds(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
@@ -25,8 +25,8 @@ func pushbackOf(ctx context.Context, pause time.Duration) string {
 }
 
 // answer is the ResponseWriter of one unary call. grpc-go sends an answer without a message as headers,
-// and then trailers. After the headers a client's policy of retries does not apply. So answer sends both
-// in one frame, which the protocol calls Trailers-Only.
+// and then trailers. A client takes the headers for the begin of the answer, and from then on its policy
+// of retries does not apply. So answer sends both in one frame, which the protocol calls Trailers-Only.
 type answer struct {
 	http.ResponseWriter
 
@@ -45,8 +45,9 @@ func (a *answer) WriteHeader(status int) {
 	a.ResponseWriter.WriteHeader(status)
 }
 
-// Flush implements http.Flusher. If grpc-go calls it before anything was written, there will be no message.
-// Flush then sends nothing, unless a handler has set metadata, which a client finds in headers only.
+// Flush implements http.Flusher. If grpc-go calls it before anything was written, there will be no message,
+// and grpc-go wants to send the headers before the trailers. Flush then sends nothing, unless a handler has
+// set metadata. A client finds this metadata in headers only, so Flush sends the headers.
 func (a *answer) Flush() {
 	if !a.begun && !hasMetadata(a.Header()) {
 		return

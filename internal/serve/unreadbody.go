@@ -9,8 +9,8 @@ import (
 
 // restTime bounds the arrival of the rest of a body over HTTP/1 after the handler has begun to answer without it, for example
 // because the caller may not call. net/http reads that rest before it sends the answer, and so keeps the connection for the next
-// request. The headers of the request stay in memory until then, and after a short answer no limit of a user or of strangers
-// counts the request any more.
+// request. The headers of the request stay in memory until then. A long answer keeps its place among those of strangers, too.
+// After a short one, no limit of a user or of strangers counts the request any more.
 const restTime = time.Second
 
 // body notes that its end was read.

@@ -16,8 +16,9 @@ import (
 	"example.com/lockstep/pkg/eventing/instrument"
 )
 
-// timed measures how long each version of the canary takes to become visible, from the version's
-// occurred_at, just before video's commit, to the end of the commit that shows it here.
+// timed measures how long each version of the canary takes to become visible. The time begins at
+// the version's occurred_at, just before video's commit. It ends at the end of the commit that
+// shows the version here. timed handles the canary like any other video.
 type timed struct {
 	inbox.Handler
 
@@ -25,8 +26,8 @@ type timed struct {
 
 	mu sync.Mutex
 	// applied has the occurred_at of the versions of the canary that the running transaction has
-	// applied, or the last one, if that was rolled back. Only one transaction at a time does, because
-	// they are of one aggregate.
+	// applied, or the last one, if that was rolled back. Committed empties applied. Only one
+	// transaction at a time applies versions of the canary, because they are of one aggregate.
 	applied []time.Time
 }
 
@@ -52,8 +53,8 @@ func (t *timed) Apply(ctx context.Context, tx pgx.Tx, changes []inbox.Change) ([
 	return outcomes, nil
 }
 
-// Repair measures a version that was taken from the owner, and drops those of a transaction that
-// failed before.
+// Repair measures a version that was taken from the owner. It drops the versions of a transaction
+// that failed before, because these were not applied.
 func (t *timed) Repair(ctx context.Context, e eventing.Event) error {
 	err := t.Handler.Repair(ctx, e)
 	if err == nil && canary.Is(e) {

@@ -63,9 +63,10 @@ func sourceOf(o consistency.Outcome) Source {
 	return SourceProjection
 }
 
-// MaxWaiting is the default limit of readers that wait at the same time, each with a network
-// connection and some 30 kB. If a platform bounds the requests of an instance, set the limit to half
-// of that bound, to leave the other half to reads that need not wait.
+// MaxWaiting is the default limit of readers that wait at the same time. Each waiting reader holds a
+// network connection and some 30 kB, and does not query the database. If a platform bounds the
+// requests of an instance, set the limit to half of that bound. The other half is then left to reads
+// that need not wait.
 const MaxWaiting = 10_000
 
 // NewWaiters returns waiters for the projections in db, with up to limit readers that wait at once.
@@ -100,8 +101,8 @@ func scopeOf(caller auth.Principal) tenant.Scope {
 	return tenant.One(migrations.Catalog.RequestRole(), caller.Tenant)
 }
 
-// Answer is a video as a read found it. Stale names a required version that the answer does not have,
-// if the reader has allowed that.
+// Answer is a video as a read found it. If the video is older than the reader's token requires, Stale
+// names the required version. Stale is empty unless the reader has allowed stale answers.
 type Answer struct {
 	Video
 	Source Source                       `json:"source"`
@@ -109,7 +110,8 @@ type Answer struct {
 }
 
 // metadata returns the metadata of the answer, which is the same on every protocol. It is empty if
-// the answer shows neither a video nor a deletion.
+// the answer shows neither a video nor a deletion. Later reads with the token in the metadata are
+// at least as fresh as the answer.
 func (a Answer) metadata() map[string]string {
 	if a.Version == 0 {
 		return nil
@@ -167,7 +169,8 @@ type videoQuery struct {
 }
 
 // ReadProjection reads the row. If there is no row, but the reader requires a position or full
-// consistency, it returns Absent: the projection alone cannot know that there is no such video.
+// consistency, ReadProjection returns Absent. The projection alone cannot know that there is no
+// such video.
 func (q *videoQuery) ReadProjection(ctx context.Context) (consistency.Freshness, error) {
 	var err error
 	q.video, err = readVideo(ctx, q.service.db, q.scope, q.id)
@@ -192,8 +195,9 @@ func (q *videoQuery) FetchFromOwner(ctx context.Context) error {
 }
 
 // List returns one page of the videos that are not deleted, newest first. It waits until the
-// projections have the versions that required names, or else fetches them from the owner. The page
-// and the check of its versions are from one snapshot.
+// projections have the versions that required names. If a version does not arrive in time, List
+// fetches the video from the owner. One snapshot is used for the page and for the check that the
+// projection has the versions of the videos.
 func (s *Service) List(ctx context.Context, q Query, required consistency.Requirement) (Page, error) {
 	refuseFullyConsistent(required, &q.Found)
 	before, err := q.check()

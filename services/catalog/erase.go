@@ -31,8 +31,8 @@ var Types = []string{
 // ownerTimeout bounds one call to the owner.
 const ownerTimeout = 10 * time.Second
 
-// userCountTimeout limits a statement that counts a user's rows if the database, which cancels it after 15
-// seconds, does not answer.
+// userCountTimeout is the time limit of a statement that counts a user's rows. The database cancels such a
+// statement after 15 seconds. The longer userCountTimeout is for a database that does not answer.
 const userCountTimeout = 30 * time.Second
 
 // Erasure removes a user's data from the read model, except the data that the events of the owner's
@@ -47,7 +47,8 @@ type Erasure struct {
 	erasure.Options
 }
 
-// NewErasure returns the erasure of a user in db. owner knows the uploader of a deleted video.
+// NewErasure returns the erasure of a user in db. owner is a connection to the owner of videos,
+// which knows the uploader of a deleted video.
 func NewErasure(db *pgxpool.Pool, owner *grpc.ClientConn, letters *deadletter.Batch, o erasure.Options) *Erasure {
 	e := &Erasure{
 		videos: videos{db: db, owner: replicationv1.NewReplicationServiceClient(owner)}, letters: letters, named: map[string]bool{}, Options: o,
@@ -63,10 +64,10 @@ func NewErasure(db *pgxpool.Pool, owner *grpc.ClientConn, letters *deadletter.Ba
 }
 
 // Owned returns the aggregates in ids that belong to the user. It asks the owner for the uploaders of videos.
-// For a video that the owner has lost, it looks for the user's id in dead letters, which may have the event
-// that created the video, and in the audit table, which may have that event, if an operator discarded it, or
-// the row from before a repair. An id need not come from an event, and may be any text, or have capital
-// letters.
+// For a video that the owner has lost, Owned looks for the user's id in two other places: in dead letters,
+// which may have the event that created the video, and in the audit table. The audit table may have that
+// event, if an operator discarded it, or the row from before a repair. An id need not come from an event.
+// Such an id may be any text, or have capital letters.
 func (e *Erasure) Owned(ctx context.Context, aggregateType string, ids []string) (owned []string, err error) {
 	if aggregateType == engagementType {
 		return e.ownedEngagements(ids), nil
@@ -126,15 +127,16 @@ func (e *Erasure) Find(ctx context.Context) ([]erasure.Found, error) {
 // arrival is the pause before Erase looks again whether events have deleted further rows.
 var arrival = backoff.Policy{Base: 100 * time.Millisecond, Cap: 2 * time.Second}
 
-// letterRetention is the age from which on a dead letter has no message any more. A subscription keeps
-// messages for up to 31 days, and the event may have waited for as long before. If a younger dead letter
-// has no message, another session has leased it, for ten minutes at most.
+// letterRetention is a duration. A dead letter that is older than that has no message any more. A
+// subscription keeps messages for up to 31 days, and the event may have waited for as long before it became
+// a dead letter. If a younger dead letter has no message, another session has leased the message, for ten
+// minutes at most.
 const letterRetention = 2 * 31 * 24 * time.Hour
 
-// Erase brings the rows of the user's dead letters to the owner's state, and then removes the letters.
-// It leaves a dead letter whose message another session has leased, whose rows another transaction has
-// locked, or whose event its owner may not have yet. The events of the owner's erasure delete the served
-// rows, and Erase waits for them up to e.Wait.
+// Erase brings the rows of the user's dead letters to the owner's state, and then removes the
+// letters. It leaves a dead letter whose message another session has leased, whose rows another
+// transaction has locked, or whose event its owner may not have yet. It does not delete served rows. The
+// events of the owner's erasure delete these rows, and Erase waits for these events up to e.Wait.
 func (e *Erasure) Erase(ctx context.Context, by audit.Actor, erased func()) error {
 	letters, err := e.ownLetters(ctx)
 	if err != nil {

@@ -42,8 +42,8 @@ func isCanonical(id string) bool {
 	return err == nil && parsed.String() == id
 }
 
-// named returns an error unless isID accepts each id. An id may be any text, because a dead letter has the id
-// that its producer wrote. The error is permanent.
+// named returns an error unless isID accepts each id. An id may be any text, because a dead letter has the
+// id that its producer wrote. The error is permanent, because no later answer of the owner makes the id right.
 func named(ids []string, isID func(string) bool) error {
 	for _, id := range ids {
 		if !isID(id) {
@@ -90,8 +90,8 @@ func agrees(e eventing.Event, envelope envelope, id string, version int64) error
 	return validTimes(envelope.ProtoReflect())
 }
 
-// validTimes returns an error that names a time in m outside of the years 1 to 9999, which the format
-// of the API does not have.
+// validTimes returns an error that names a time in m which is not in the years 1 to 9999. The format of
+// the API has no other years, so a row with such a time could not be read.
 func validTimes(m protoreflect.Message) (err error) {
 	m.Range(func(field protoreflect.FieldDescriptor, value protoreflect.Value) bool {
 		if field.Message() == nil || field.IsList() || field.IsMap() {
@@ -107,8 +107,9 @@ func validTimes(m protoreflect.Message) (err error) {
 	return err
 }
 
-// additive returns the change of an event whose type this build does not know, which sets no field
-// that the build knows. The error is inbox.ErrUnknown unless the envelope says that e is additive.
+// additive returns the change of an event whose type this build does not know. The change sets no
+// field that the build knows. The error is inbox.ErrUnknown unless the envelope says that e is
+// additive.
 func additive(e eventing.Event, envelope envelope, revision int64) (inbox.Change, error) {
 	if !envelope.GetAdditive() {
 		return inbox.Change{}, fmt.Errorf("event_type: %q: %w", e.Type, inbox.ErrUnknown)
@@ -139,7 +140,7 @@ func unlisted(err error) error {
 	return fmt.Errorf("list the owner's rows: %w", err)
 }
 
-// pageOf returns a page of the owner's rows, which owned converts.
+// pageOf returns a page of the owner's rows. owned converts each row.
 func pageOf[M, S any](
 	answer interface {
 		GetNext() string

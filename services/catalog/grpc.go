@@ -66,7 +66,8 @@ var modes = map[catalogv1.Consistency]consistency.Mode{
 	catalogv1.Consistency_CONSISTENCY_FULLY_CONSISTENT:  consistency.FullyConsistent,
 }
 
-// requirementOf returns the freshness that req requires. The error names the faults of all fields.
+// requirementOf returns the freshness that req requires, whatever its type. It validates the field
+// wait even if req has no token to wait for. The error names the faults of all fields.
 func requirementOf(ctx context.Context, req interface {
 	GetAtLeastAsFresh() string
 	GetWait() *durationpb.Duration

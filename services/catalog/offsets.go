@@ -37,8 +37,10 @@ func (c Config) engagementConsumer(
 	return start.before(consumer.Run, heartbeat)
 }
 
-// Start says where a consumer with checkpoints begins. The zero value makes no seek. No value seeks
-// to a time after the group's safe position: see package checkpoint.
+// Start says where a consumer with checkpoints begins. The zero value makes no seek, and the
+// consumer goes on with the messages that are not acknowledged. No value seeks to a time after the
+// group's safe position. The reason is that a seek acknowledges all messages from before its time,
+// even messages that no instance has applied; see package checkpoint.
 type Start struct {
 	// Earliest seeks to before the oldest message that the subscription has.
 	Earliest bool

@@ -8,24 +8,26 @@ import (
 	"example.com/lockstep/pkg/eventing/consistency"
 )
 
-// awayRetryAfter and busyRetryAfter are how long a client is asked to wait before it tries again.
+// awayRetryAfter and busyRetryAfter are durations, for which a client is asked to wait before it tries again.
 // awayRetryAfter is for an owner that cannot be asked. A restarted owner is back after two failed calls: one
-// ends with consistency.FetchTimeout, one is refused. busyRetryAfter is for too many readers or searches,
-// some of which end sooner.
+// ends with consistency.FetchTimeout, one is refused. busyRetryAfter is for too many readers or searches.
+// It is shorter, because some of them end sooner.
 const awayRetryAfter, busyRetryAfter = 2 * time.Second, time.Second
 
-// notTakenRetryAfter is for a database that refuses the owner's row (consistency.ErrNotTaken). It is long,
-// because a person has to act.
+// notTakenRetryAfter is a duration, for which a client is asked to wait if the database refuses the owner's
+// row (consistency.ErrNotTaken). It is long, because a person has to act.
 const notTakenRetryAfter = 30 * time.Second
 
-// refuseFullyConsistent adds a violation to found if required, of a list, is fully consistent.
+// refuseFullyConsistent adds a violation to found if required is fully consistent. Only a read of one row can
+// be fully consistent, so the lists call refuseFullyConsistent.
 func refuseFullyConsistent(required consistency.Requirement, found *problem.Violations) {
 	if invalid, ok := errors.AsType[*consistency.InvalidRequestError](required.RejectFullyConsistent()); ok {
 		found.Require(false, invalid.Field, invalid.Detail)
 	}
 }
 
-// problemOf returns err as the problem that the reader gets. Other errors are left to problem.From.
+// problemOf returns err as the problem that the reader gets. An error that says nothing to a reader
+// stays as it is, and problem.From classifies it.
 func problemOf(err error) error {
 	if invalid, ok := errors.AsType[*consistency.InvalidRequestError](err); ok {
 		return problem.Invalid(invalid.Field, invalid.Detail)

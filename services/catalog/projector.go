@@ -19,7 +19,8 @@ import (
 )
 
 // Projector moves the projections in db forward. It applies events, and takes the owner's state
-// where events are missing.
+// where events are missing. It notifies the waiters after its own commits. The consumer commits the
+// changes of events, and then calls Committed to notify the waiters.
 type Projector struct {
 	db          *pgxpool.Pool
 	owner       replicationv1.ReplicationServiceClient
@@ -29,7 +30,8 @@ type Projector struct {
 	engagements *projection.Projection[Engagement]
 }
 
-// NewProjector returns the projector of db's projections. conn leads to the owner of their rows.
+// NewProjector returns the projector of db's projections. conn is a connection to the owner of
+// their rows. waiters are the readers that wait for the projections.
 func NewProjector(db *pgxpool.Pool, conn *grpc.ClientConn, waiters *consistency.Waiters, log *slog.Logger) *Projector {
 	return newProjector(txn.NewWriter(db), conn, waiters, log, false)
 }
@@ -46,7 +48,8 @@ func newProjector(writer *txn.Writer, conn *grpc.ClientConn, waiters *consistenc
 	}
 }
 
-// Handler returns the handler of events of all types.
+// Handler returns the handler of events of all types. It applies events as they arrive, and when an
+// operator redrives them.
 func (p *Projector) Handler() inbox.Handler {
 	return inbox.Route{
 		videoType:      p.videos,
@@ -96,7 +99,7 @@ func Positions(ctx context.Context, db *pgxpool.Pool, wanted []consistency.Posit
 	return projections{db}.Positions(ctx, valid)
 }
 
-// projections is the consistency.Projection that the waiters read.
+// projections is the consistency.Projection that the waiters read. It reads all projections in db.
 type projections struct{ db *pgxpool.Pool }
 
 // positioned has the rows of one type of aggregate.

@@ -26,8 +26,8 @@ type Query struct {
 	PageToken string
 	// Caller is the reader. The page tokens of the answer are valid for this caller only.
 	Caller auth.Principal
-	// Found are the violations that the protocol has found in the request, which List reports together
-	// with its own.
+	// Found are the violations that the protocol has found in the request. List reports them together
+	// with the violations of the rules.
 	Found problem.Violations
 }
 

@@ -16,9 +16,9 @@ var shadows = []string{
 	rebuild.Shadow(engagementTable),
 }
 
-// NewRebuild returns the rebuild of db's projections from their owner, to which conn leads. db
-// connects as rebuild.New requires. No readers wait in the process that rebuilds, so its waiters do
-// not run.
+// NewRebuild returns the rebuild of db's projections from their owner. conn is a connection to the
+// owner. db connects as rebuild.New requires. No readers wait in the process that rebuilds, so its
+// waiters do not run.
 func NewRebuild(db *pgxpool.Pool, conn *grpc.ClientConn, log *slog.Logger) *rebuild.Rebuild {
 	waiters, writer := NewWaiters(0, db, "", log), txn.NewWriter(db)
 	served, shadow := newProjector(writer, conn, waiters, log, false), newProjector(writer, conn, waiters, log, true)

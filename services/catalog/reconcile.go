@@ -19,11 +19,11 @@ import (
 )
 
 const (
-	// digestTimeout bounds one call to the owner, whose own limit is shorter, and whose error says
-	// more than a timeout.
+	// digestTimeout bounds one call to the owner. It is longer than the owner's own limit, because the
+	// owner's error says more than a timeout.
 	digestTimeout = 15 * time.Second
-	// digestAttempts is the most calls that digest makes, enough for the restart of an instance of the
-	// owner.
+	// digestAttempts is the most calls that digest makes. It is enough for the restart of an instance
+	// of the owner.
 	digestAttempts = 5
 )
 
@@ -72,7 +72,8 @@ func (o ownersRows) definition(d reconcile.Definition) *replicationv1.Definition
 	return &replicationv1.Definition{AggregateType: o.aggregateType, Encoding: d.Encoding, Fields: d.Fields}
 }
 
-// digest calls the owner, again if the owner is unavailable, up to digestAttempts times.
+// digest calls the owner until it answers, up to digestAttempts times. It tries again only if the
+// owner is unavailable.
 func digest[Q, A any](
 	ctx context.Context, call func(context.Context, *Q, ...grpc.CallOption) (*A, error), request *Q,
 ) (answer *A, err error) {

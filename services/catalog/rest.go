@@ -32,8 +32,8 @@ func (a restAPI) mount(r chi.Router) {
 }
 
 // readRequirement reads the headers and the query of a read, and adds their faults to found. of
-// returns the requirement of this type of read. parameters are its query parameters besides
-// consistency_token.
+// returns the requirement of this type of read. parameters are the query parameters of this read,
+// besides consistency_token, which every read takes.
 func readRequirement(
 	w http.ResponseWriter, r *http.Request, of func(consistency.Request) (consistency.Requirement, error),
 	found *problem.Violations, parameters ...string,

@@ -11,10 +11,11 @@ import (
 )
 
 const (
-	// maxSearches is how many searches may run or wait for their turn.
+	// maxSearches is how many searches may run or wait for their turn. A search that waits costs
+	// only its request.
 	maxSearches = 1_000
-	// searchTime bounds a search, including its wait for a turn. The error of the database role's
-	// limit, which is higher, says less.
+	// searchTime bounds a search, including its wait for a turn. It is below the limit of the
+	// database role, because the error of that limit says less.
 	searchTime = 10 * time.Second
 )
 
@@ -72,7 +73,7 @@ func (s *searches) do(ctx context.Context, q Query, read func(context.Context) e
 	return read(searching)
 }
 
-// takeTurn waits for one of turns until searching, which is ctx with less time, ends.
+// takeTurn waits for one of turns until searching ends. searching is ctx with less time.
 func takeTurn(ctx, searching context.Context, turns chan struct{}) error {
 	select {
 	case turns <- struct{}{}:
@@ -85,6 +86,7 @@ func takeTurn(ctx, searching context.Context, turns chan struct{}) error {
 	}
 }
 
+// join adds a search to those of user, until leave is called.
 func (s *searches) join(user string) *userSearches {
 	s.mu.Lock()
 	defer s.mu.Unlock()

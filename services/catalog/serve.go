@@ -142,6 +142,7 @@ func (c Config) consumers(
 	})
 }
 
+// completions returns the loops that complete rows which an older build has left incomplete.
 func completions(p *Projector, health *serve.Health) (loops []func(context.Context) error) {
 	for rows, complete := range map[string]func(context.Context, func()) error{
 		"videos":      p.videos.Complete,
@@ -153,8 +154,8 @@ func completions(p *Projector, health *serve.Health) (loops []func(context.Conte
 	return loops
 }
 
-// checks returns the loop that compares the projections with their owner, if there is a
-// CheckInterval.
+// checks returns the loop that compares the projections with their owner. Without a CheckInterval
+// there is no loop.
 func (c Config) checks(db *pgxpool.Pool, p *Projector, log *slog.Logger, health *serve.Health) []func(context.Context) error {
 	if c.CheckInterval == 0 {
 		return nil

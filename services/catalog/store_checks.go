@@ -17,8 +17,9 @@ var claimCheckSQL string
 
 // claimCheck claims the check of a type of aggregate for holder, if the check is due and no other
 // instance holds it. from is the id at which the check continues. A new check begins at start. No
-// check is due while a backfill of the type is under way, whose missing rows would set off an
-// alarm. A backfill that was cut off prevents checks for a day after its start.
+// check is due while a backfill of the type is under way, because rows that are not filled yet
+// would set off the alarm for a wrong read model. A backfill that was cut off prevents checks for a
+// day after its start.
 //
 // A stored time may be in the future if the clock was set back. A lease does not count if it ends later than
 // checkLease from now. The start or the end of a check does not count if it is in the future: otherwise no
@@ -39,8 +40,8 @@ func claimCheck(ctx context.Context, db bounded.Pool, aggregateType, start strin
 	return from, err == nil, err
 }
 
-// saveCheck stores how far holder's check has come, or with an empty next that it is finished, and
-// renews its lease. It returns errCheckLost if another instance holds the check.
+// saveCheck stores how far holder's check has come, and renews its lease. An empty next says that
+// the check is finished. saveCheck returns errCheckLost if another instance holds the check.
 func saveCheck(ctx context.Context, db bounded.Pool, aggregateType string, holder uuid.UUID, next string, rows int64) error {
 	saved, err := db.Statement("save check", `
 		UPDATE reconcile_checks

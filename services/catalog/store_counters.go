@@ -58,8 +58,8 @@ type counters struct{ db *pgxpool.Pool }
 // Type is the name of the table.
 func (counters) Type() string { return "video_counters" }
 
-// Estimate estimates the number of counted videos from the planner's statistics. Most videos have
-// two of up to four rows of counters.
+// Estimate estimates the number of counted videos from the planner's statistics. A video has up to
+// four rows of counters, and most videos have two. So the estimate is half of the rows.
 func (c counters) Estimate(ctx context.Context) (rows int64, err error) {
 	err = bounded.Pool{DB: c.db, Limit: countTimeout}.Statement("estimate counters",
 		`SELECT greatest(reltuples, 0)::bigint / 2 FROM pg_class WHERE oid = 'video_counters'::regclass`).Scan(ctx, &rows)
@@ -135,6 +135,7 @@ func (c counters) Recount(ctx context.Context, by audit.Actor, ids []string) (wr
 	return wrong, nil
 }
 
+// limited runs a transaction within countTimeout.
 func (c counters) limited(ctx context.Context, mode pgx.TxAccessMode, f func(context.Context, pgx.Tx) error) error {
 	const toAnswer = 5 * time.Second // so that the error is the database's, which says why
 	ctx, cancel := context.WithTimeout(ctx, countTimeout+toAnswer)

@@ -21,7 +21,8 @@ import (
 	"example.com/lockstep/pkg/eventing/txn"
 )
 
-// This file has the code that the statements of all projections share.
+// This file has the code that the statements of all projections share. store_videos.go, and each
+// file like it, has the statements of one type of aggregate.
 
 // tableSQL has the statements that move the rows of a table. The table is the served one, or its
 // shadow in a rebuild. Reads for users are always of the served table.
@@ -41,8 +42,8 @@ func readPositions(
 }
 
 // lockRows runs a statement that locks rows, and returns them by their ids. Postgres keeps the
-// plans of this statement and of the upsert after it, whose planning would be a third of a batch's
-// cost.
+// plans of this statement and of the upsert after it, because planning them was a third of a
+// batch's cost.
 func lockRows[S any](ctx context.Context, tx pgx.Tx, id func(row S) string, sql string, args ...any) (map[string]S, error) {
 	found := map[string]S{}
 	b := &pgx.Batch{}
@@ -64,9 +65,10 @@ func lockRows[S any](ctx context.Context, tx pgx.Tx, id func(row S) string, sql 
 var upsertTemplate string
 
 // upsertSQL returns the statement that upsert runs. columns are the columns for readers, which end in
-// versionColumns. types are the types of those before versionColumns. An absent row is inserted,
-// unless another transaction has inserted it since. A present row is locked, so an insert of it
-// certainly conflicts, and the conflict clause updates it, found by its key whatever the plan is.
+// versionColumns. types are the types of those before versionColumns. If a row was absent, the
+// statement inserts it, unless another transaction has inserted it since. If a row was there, it is
+// locked, so an insert of it certainly conflicts. Then the conflict clause updates the row, and
+// Postgres finds the row by its key, whatever the plan is.
 func upsertSQL(table, key, columns, types string) string {
 	columns += ", " + lockedColumns
 	var arrays []string
@@ -85,8 +87,8 @@ func countIncompleteSQL(table, key string) string {
 	return `SELECT count(*) FROM (SELECT FROM ` + table + ` WHERE incomplete ORDER BY ` + key + ` LIMIT $1) AS rows_found`
 }
 
-// upsert runs a statement of upsertSQL with the rows after steps, and returns the ids of the
-// written rows. columns has the columns before versionColumns.
+// upsert runs sql, which is a statement of upsertSQL, with the columns of the rows after steps.
+// columns has the columns before versionColumns. It returns the ids of the written rows.
 func upsert[S interface{ versioned() Versioned }](
 	ctx context.Context, tx pgx.Tx, sql string, steps []inbox.Step[S], columns ...any,
 ) ([]string, error) {
@@ -114,10 +116,11 @@ func upsert[S interface{ versioned() Versioned }](
 type readRows func(ctx context.Context, db *pgxpool.Pool, read func(pgx.Rows) error, query string, args ...any) error
 
 // readPage runs the statement page and returns its rows, in the order of the column by, highest
-// first. reached is how many of the wanted positions the projection has reached, in the same
-// snapshot. joined names the table that has the positions, and the join condition. ids are the keys
-// of the wanted positions in that table. If the page is empty, the statement returns one row
-// without an item. read is a method of tenant.Scope.
+// first. reached is how many of the wanted positions the projection has reached. joined names the
+// table that has the positions, and the join condition. ids are the keys of the wanted positions in
+// that table. One statement reads the page and the positions, so that both are of one snapshot. If
+// the page is empty, this statement returns one row without an item. read is a method of
+// tenant.Scope.
 func readPage[T any](ctx context.Context, db *pgxpool.Pool, read readRows, by, page string, args []any,
 	wanted []consistency.Position, ids []string, joined string,
 ) (items []T, reached int, err error) {
@@ -169,7 +172,8 @@ func collectPage[T any](rows pgx.Rows, row pgx.CollectableRow) (items []T, err e
 }
 
 // column returns one column of the rows after steps, as an array for a statement. For a UUID, C
-// must be pgtype.UUID: for another type pgx would have to ask the server.
+// must be pgtype.UUID. For an array of any other UUID type, pgx has to ask the server about the
+// array's type, and behind a transaction pooler pgx does not ask.
 func column[S, C any](steps []inbox.Step[S], of func(row S) C) []C {
 	return each(steps, func(s inbox.Step[S]) C { return of(s.New) })
 }

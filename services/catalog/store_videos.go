@@ -108,8 +108,9 @@ func (a videos) Upsert(ctx context.Context, tx pgx.Tx, steps []inbox.Step[Video]
 // order of their ids. That is newest first, because ids are UUIDs of version 7. reached counts the positions
 // in wanted that the projection has reached in the snapshot of the page.
 //
-// A title search runs in the scope of all tenants, and has a condition on the tenant instead: ILIKE
-// is not leakproof, so under row-level security Postgres could not use the trigram index for it.
+// A title search runs in the scope of all tenants, and has a condition on the tenant instead. The
+// reason is that ILIKE is not leakproof. So under row-level security Postgres could not use the
+// trigram index for ILIKE.
 func listVideos(ctx context.Context, db *pgxpool.Pool, q Query, before uuid.UUID, wanted []consistency.Position,
 ) (videos []Video, reached int, err error) {
 	read, joined := scopeOf(q.Caller).ReadPage, "video_projection p ON p.video_id = w.id"
@@ -142,7 +143,7 @@ func listVideos(ctx context.Context, db *pgxpool.Pool, q Query, before uuid.UUID
 }
 
 // searchedFirst is how many videos a search reads in the order of the page before it uses the trigram
-// index, in some 15 ms. If one title in a hundred matches, the page is full by then.
+// index. That takes the database some 15 ms. If one title in a hundred matches, the page is full by then.
 const searchedFirst = 5000
 
 // searchSQL returns the statement that selects those videos of a list whose titles match. The best plan
@@ -154,9 +155,9 @@ const searchedFirst = 5000
 // So the statement reads the first searchedFirst videos of the list, and fills the page from them. If they
 // do not fill the page, and the list is longer, it selects from the whole list without an order and without
 // a limit. Then no plan can rely on a page that is soon full. The worst case is a text that many titles
-// have, but few of the first ones: with a million matching titles, a search takes one second of its ten.
-// page has no ORDER BY, because it keeps the order of first, of which Postgres then reads no more than it
-// needs.
+// have, but few of the first titles. With a million matching titles, a search takes one second of its ten.
+// In the statement, page has no ORDER BY, because it keeps the order of first. So Postgres reads no more of
+// first than it needs.
 func searchSQL(from, matches string) string {
 	return fmt.Sprintf(`
 		WITH first AS MATERIALIZED (

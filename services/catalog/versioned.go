@@ -54,8 +54,8 @@ func (r Versioned) at() inbox.Position {
 	}
 }
 
-// moved returns the Versioned after the change c. created and deleted are the times of the row
-// after c.
+// moved returns the Versioned of a row that was r before the change c. created and deleted are the
+// times of the row after c.
 func (r Versioned) moved(c inbox.Change, created, deleted *time.Time) Versioned {
 	e := c.Event
 	return Versioned{
@@ -70,6 +70,7 @@ func (r Versioned) moved(c inbox.Change, created, deleted *time.Time) Versioned 
 // known returns an event's id for a row, in which an unknown id is NULL.
 func known(id uuid.UUID) uuid.NullUUID { return uuid.NullUUID{UUID: id, Valid: id != uuid.Nil} }
 
+// ownedMessage is a row in an answer of the owner.
 type ownedMessage interface {
 	proto.Message
 	GetVersion() int64

@@ -27,8 +27,9 @@ const (
 	// seconds, which takes each database some tens of milliseconds. A larger table is compared faster, up to
 	// maxCheckRate, so that a check ends before the next one is due.
 	checkRate, maxCheckRate = 1000, 20_000
-	// checkLease is how long an instance holds a check after it saved its progress, longer than a part
-	// of a check takes, or its uncertain rows. Then another instance continues the check.
+	// checkLease is how long an instance holds a check after it saved its progress. It is longer
+	// than a part of a check takes, and longer than a check takes to decide about its uncertain
+	// rows. If the instance dies, another one continues the check after the lease.
 	checkLease = 5 * time.Minute
 	// sayRebuild is the pause between two log lines of an instance about an open rebuild.
 	sayRebuild = 24 * time.Hour
@@ -41,13 +42,15 @@ const (
 
 var errCheckLost = errors.New("another instance holds the check")
 
-// checkPause is the pause before the next look whether a check is due.
+// checkPause is the pause before the next look whether a check is due. The pause grows with the
+// number of failures in a row.
 var checkPause = backoff.Policy{Base: 2 * time.Minute, Cap: time.Hour}
 
 // watch compares the projections with their owner, and the counters with the rows that they count.
-// It does so slowly and repeatedly, in one instance at a time. It repairs nothing: a difference is
-// the trace of a fault, which a person should see, and the owner itself may be wrong, after a
-// restore, or because the configured address is wrong.
+// It does so slowly and repeatedly, in one instance at a time. It repairs nothing, for two reasons.
+// A difference is the trace of a fault, and a repair would remove the trace before a person has
+// seen it. And the owner itself may be wrong, after a restore, or because the configured address is
+// wrong. A repair would then copy wrong rows over a read model that is right.
 type watch struct {
 	db        bounded.Pool
 	checks    []reconcile.Checker
@@ -103,8 +106,8 @@ func (w *watch) Run(ctx context.Context) error {
 }
 
 // pause waits until the next look is due, and calls heartbeat meanwhile. It returns false when ctx
-// has ended. There is a pause before the first look, too, which spreads out the instances of a
-// deployment.
+// has ended. There is a pause before the first look, too. It spreads out the instances of a
+// deployment, which have other things to do when they start.
 func (w *watch) pause(ctx context.Context, failures int) bool {
 	const step = time.Minute
 	for left := checkPause.Delay(failures + 1); left > 0; left -= step {
@@ -145,7 +148,7 @@ func (w *watch) checkAll(ctx context.Context) (err error) {
 	return err
 }
 
-// lookForRebuild stores whether a rebuild is open, and logs an open one once a day, because an
+// lookForRebuild stores whether a rebuild is open. It logs an open rebuild once a day, because an
 // operator may have forgotten to finish it.
 func (w *watch) lookForRebuild(ctx context.Context) error {
 	open, bytes, err := openRebuild(ctx, w.db)
@@ -225,24 +228,27 @@ type watched struct {
 // sayWaits is the pause between two log lines of a check about uncertain rows.
 const sayWaits = time.Minute
 
+// Waits logs that the check waits.
 func (w *watched) Waits(ctx context.Context, rows int) {
 	w.waits.Do(func() {
 		w.log.InfoContext(ctx, "rows may differ because of events on their way, looking again", "aggregate_type", w.kind, "rows", rows)
 	})
 }
 
+// Retries logs the error.
 func (w *watched) Retries(ctx context.Context, err error) {
 	w.log.WarnContext(ctx, "rows not read, trying again", "aggregate_type", w.kind, "error", err)
 }
 
+// Passed saves the progress.
 func (w *watched) Passed(ctx context.Context, next string, rows int64) error {
 	w.heartbeat()
 	w.next = next
 	return saveCheck(ctx, w.db, w.kind, w.holder, next, rows)
 }
 
-// Differ logs the rows that differ, and renews the lease, because a part takes long if all of its
-// rows differ.
+// Differ logs the rows that differ. It also renews the lease, because a part takes long if all of
+// its rows differ.
 func (w *watched) Differ(ctx context.Context, found []reconcile.Difference) error {
 	for _, d := range found {
 		w.differing++

@@ -18,8 +18,9 @@ import (
 var brokerRetry = backoff.Policy{Base: 100 * time.Millisecond, Cap: 5 * time.Second}
 
 // compareWindows logs an error for each subscription that can bring back events which the inbox has
-// forgotten. It does not stop the service: such events come only after an operator seeks, and even
-// then are not applied again, because of their versions.
+// forgotten. It does not stop the service, because readers would lose the service at once. Such
+// events come only after an operator seeks. Even then they are not applied again, because of their
+// versions.
 func compareWindows(ctx context.Context, client *pubsub.Client, subscriptions []string, remembers time.Duration, log *slog.Logger) {
 	for _, subscription := range subscriptions {
 		retention, err := awaitRetention(ctx, client, subscription)

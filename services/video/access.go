@@ -3,7 +3,8 @@ package video
 import "example.com/lockstep/internal/auth"
 
 // access has the access rules of all routes and RPCs. A rule says which kinds of callers are
-// allowed, and [aggregate.CheckOwner] whether a caller may act for the user that a row belongs to.
+// allowed. Rules do not decide about rows. [aggregate.CheckOwner] checks whether a caller may act
+// for the user that a row belongs to.
 var access = auth.Rules{
 	"GET /openapi.json": auth.Public,
 

@@ -17,9 +17,10 @@ import (
 )
 
 // canaryWriter commits a version of the synthetic video once per interval, whatever the number of
-// instances: an instance locks the row, and makes a new version only if the last one is older than
-// the interval. The video belongs to a tenant without users, so row-level security keeps it out of
-// every list.
+// instances. The row has the time of its last version. An instance locks the row, and makes a new
+// version only if the last one is older than the interval. From this transaction on, the version
+// takes the same path as a user's change. The video belongs to a tenant without users. So row-level
+// security keeps the video out of every list.
 type canaryWriter struct {
 	writer   *aggregate.Writer
 	interval time.Duration
@@ -39,7 +40,8 @@ var canaryRetry = backoff.Policy{Base: time.Second, Cap: 30 * time.Second}
 
 // run commits versions until ctx ends, then returns nil. It calls heartbeat before each try.
 func (c *canaryWriter) run(ctx context.Context, heartbeat func()) error {
-	// Without jitter, all instances would compete for one lock at once.
+	// Without jitter, all instances would compete for one lock at once, and all but one would find
+	// nothing to do.
 	jitter := backoff.Policy{Base: c.interval / 10, Cap: c.interval / 10}
 	for failures := 0; ; {
 		heartbeat()
@@ -60,7 +62,7 @@ func (c *canaryWriter) run(ctx context.Context, heartbeat func()) error {
 	}
 }
 
-// commit commits the next version if it is due, and returns when one is due next.
+// commit commits the next version if it is due. It returns the time at which a version is due next.
 func (c *canaryWriter) commit(ctx context.Context) (due time.Time, err error) {
 	caller, wrote := auth.Principal{Kind: auth.Everyone, Tenant: canary.Tenant}, false
 	result, err := aggregate.Write(ctx, c.writer, caller, canary.Video.String(), idempotency.Request{},
@@ -90,7 +92,8 @@ func (c *canaryWriter) fresh(v Video, now time.Time) bool {
 	return v.Version > 0 && 0 <= age && age < c.interval
 }
 
-// nextCanary writes the version after v, or the first one, with its event.
+// nextCanary writes the version after v, with its event. If v does not exist, nextCanary writes the
+// first version. Each later version changes only the title, like a user's change of one field.
 func nextCanary(ctx context.Context, tx *aggregate.Tx, v Video) (Video, error) {
 	if v.Version == 0 {
 		v = Video{ID: canary.Video, UploaderID: canary.Video, Title: "Canary 1"}

@@ -29,8 +29,8 @@ var Types = []string{
 }
 
 // Erasure removes a user's text and preferences from the service's schema. First it deletes each
-// row as Delete does, so that replicas follow. Then it removes the copies of the text in published
-// events and in answers to requests.
+// row as Delete does, so that a tombstone stays and replicas follow. Then it removes the copies of
+// the text in published events and in answers to requests.
 type Erasure struct {
 	db       bounded.Pool
 	services services
@@ -45,7 +45,8 @@ func NewErasure(db *pgxpool.Pool, o erasure.Options) *Erasure {
 	}
 }
 
-// eraser returns the principal of the deletions, which may act for every user of the tenant.
+// eraser returns the principal of the deletions, because an erasure has no request with a caller.
+// This principal may act for every user of the tenant.
 func eraser(tenant string) auth.Principal { return auth.Principal{Kind: auth.Everyone, Tenant: tenant} }
 
 // Owned returns the aggregates in ids that belong to the user. kind is the type of all of them. If the
@@ -145,9 +146,10 @@ func (e *Erasure) deleteVideos(ctx context.Context, eraser auth.Principal, remov
 	})
 }
 
-// removeAll removes the rows of all pages. After the last page it lists again from the start, until a
-// whole list is empty, because rows may be added meanwhile. If each page began at the start, its query
-// would have to pass the tombstones of all pages before. A call of remove has a limit of its own.
+// removeAll removes the rows of all pages. After the last page it lists again from the start, until
+// a whole list is empty, because rows may be added meanwhile. Within a list each page begins behind
+// the page before it. If each page began at the start, its query would have to pass the tombstones
+// of all pages before. A call of list has the time limit eraseTimeout. A call of remove has its own limit.
 func removeAll[T any](
 	ctx context.Context, list func(ctx context.Context, token string) ([]T, string, error), remove func(T) error,
 ) error {
@@ -180,8 +182,9 @@ func removeAll[T any](
 // published.
 var publishing = backoff.Policy{Base: 100 * time.Millisecond, Cap: 5 * time.Second}
 
-// forgetEvents removes the content of the user's published events, again and again until none of the user's
-// events waits to be published, or until e.Wait has passed. Find counts those that still wait.
+// forgetEvents removes the content of the user's published events. It does so again and again until none of
+// the user's events waits to be published, or until e.Wait has passed. It then returns nil, and Find counts
+// the events that still wait.
 func (e *Erasure) forgetEvents(ctx context.Context) error {
 	end := time.Now().Add(e.Wait)
 	for range publishing.Attempts(ctx) {

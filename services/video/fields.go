@@ -11,8 +11,8 @@ import (
 	"example.com/lockstep/services/video/aggregate"
 )
 
-// Video is the row in the store and also the JSON of REST. Each column has the name of its field.
-// Times are in UTC, with microseconds.
+// Video is the row in the store and also the JSON of REST. grpc.go and events.go turn it into
+// messages. Each column has the name of its field. Times are in UTC, with microseconds.
 type Video struct {
 	ID              uuid.UUID  `json:"video_id" db:"video_id"`
 	UploaderID      uuid.UUID  `json:"uploader_id"`

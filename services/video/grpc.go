@@ -22,6 +22,7 @@ type grpcServer struct {
 	service *Service
 }
 
+// registerGRPC adds the VideoService to a server.
 func registerGRPC(r grpc.ServiceRegistrar, s *Service) {
 	videov1.RegisterVideoServiceServer(r, grpcServer{service: s})
 }
@@ -38,8 +39,8 @@ type grpcBody interface {
 	GetPublishedAt() *timestamppb.Timestamp
 }
 
-// fromGRPC returns a video with the fields of b. Service checks all of them but the time published_at, if
-// given names that.
+// fromGRPC returns a video with the fields of b. If given names published_at, fromGRPC checks the time, and
+// adds a fault to found. Service checks the other fields.
 func fromGRPC(b grpcBody, given []string, found *problem.Violations) Video {
 	v := Video{Title: b.GetTitle(), Description: b.GetDescription(), DurationSeconds: b.GetDurationSeconds()}
 	if t := b.GetPublishedAt(); t != nil && slices.Contains(given, "published_at") {
@@ -148,6 +149,7 @@ func (v Video) read() *videov1.Video {
 	return m
 }
 
+// messages returns videos for the answer to a read.
 func messages(videos []Video) []*videov1.Video {
 	all := make([]*videov1.Video, len(videos))
 	for i, v := range videos {

@@ -40,7 +40,7 @@ type Filter struct {
 	UploaderID uuid.NullUUID // if it is not valid, the videos of every uploader are selected
 }
 
-// uploadedBy selects the videos of one uploader, who may be uuid.Nil.
+// uploadedBy selects the videos of one uploader. uuid.Nil is an uploader without videos.
 func uploadedBy(uploader uuid.UUID) Filter {
 	return Filter{UploaderID: uuid.NullUUID{UUID: uploader, Valid: true}}
 }

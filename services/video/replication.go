@@ -13,7 +13,8 @@ import (
 	"example.com/lockstep/services/video/aggregate"
 )
 
-// turnWait is the longest time that a caller waits for its turn. A turn takes some tens of milliseconds.
+// turnWait is the longest time that a caller waits for its turn (see replicationServer.turn). That is long
+// compared with a turn, because one call for rows takes some tens of milliseconds.
 const turnWait = 2 * time.Second
 
 // replicationServer is the ReplicationService of proto/video/replication/v1. This file has the
@@ -21,8 +22,9 @@ const turnWait = 2 * time.Second
 type replicationServer struct {
 	replicationv1.UnimplementedReplicationServiceServer
 	owner services
-	// turn has one place, for the calls that list or digest rows. So checks and backfills together
-	// hold at most one of the connections that requests share.
+	// turn has one place. A call that lists or digests rows takes this place, and the next such call
+	// waits for it. So checks and backfills together hold at most one of the connections that
+	// requests share.
 	turn chan struct{}
 }
 
@@ -63,9 +65,9 @@ func (s replicationServer) ListVideoRows(
 	}, nil
 }
 
-// await waits for the place in s.turn, which leave gives back. If it is not free within turnWait, the
-// error asks the client to retry, so that a client that has gone away does not wait in front of the others
-// for long.
+// await waits for the place in s.turn. If await returns no error, the function that called it must call
+// leave, which gives the place back. If the place is not free within turnWait, await returns an error that
+// asks the client to retry. So a client that has gone away soon stops waiting in front of the others.
 func (s replicationServer) await(ctx context.Context) (leave func(), err error) {
 	long := time.NewTimer(turnWait)
 	defer long.Stop()

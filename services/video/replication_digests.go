@@ -55,7 +55,8 @@ func (s replicationServer) ListRowDigests(
 	return resp, nil
 }
 
-// enter is await, and returns the table that d names.
+// enter returns the table that d names, after it has waited for the request's turn, as await does. If enter
+// returns no error, the function that called it must call leave, which ends the turn.
 func (s replicationServer) enter(
 	ctx context.Context, d *replicationv1.Definition,
 ) (table *reconcile.Table, leave func(), err error) {
@@ -71,7 +72,8 @@ func definition(d *replicationv1.Definition) reconcile.Definition {
 	return reconcile.Definition{Encoding: d.GetEncoding(), Fields: d.GetFields()}
 }
 
-// incomparable returns err, as a problem with its text if the request has caused it.
+// incomparable returns the error that the client gets for err. If the request has caused err, this is a
+// problem with the text of err, which the client sees. Otherwise it is err itself.
 func incomparable(err error) error {
 	switch {
 	case errors.Is(err, reconcile.ErrDefinition):

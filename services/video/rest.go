@@ -22,6 +22,7 @@ var openAPI []byte
 // restAPI is the part of openapi.json that is about videos.
 type restAPI struct{ service *Service }
 
+// mount adds to r the routes of videos and the route of openapi.json.
 func mount(r chi.Router, s *Service, log *slog.Logger) {
 	a := restAPI{s}
 	rest.OpenAPI(r, openAPI)
@@ -42,8 +43,8 @@ type restBody struct {
 	PublishedAt     rest.Optional[string] `json:"published_at"`
 }
 
-// video returns the names of the fields that b sets, and a video with their values, both without the
-// uploader.
+// video returns the names of the fields that b sets, and a video with the values of these fields.
+// Neither result includes the uploader. video adds to found a violation for each value that is not valid.
 func (b restBody) video(found *problem.Violations) (given []string, v Video) {
 	v = Video{Title: b.Title.Value, Description: b.Description.Value, DurationSeconds: b.DurationSeconds.Value}
 	if b.PublishedAt.Set && !b.PublishedAt.Null {
@@ -161,6 +162,7 @@ func (a restAPI) list(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
+// writeResult answers with one JSON object, which has the video's fields and its consistency token.
 func writeResult(w http.ResponseWriter, status int, result aggregate.Result[Video]) {
 	aggregate.WriteHeaders(w, result.Value.Version, result.Value.Token(), result.Replayed)
 	rest.WriteJSON(w, status, struct {

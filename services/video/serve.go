@@ -47,8 +47,8 @@ func Topics(project string) map[string]string {
 
 // Serve runs the service on lis until ctx is cancelled, and closes lis. Then it drains within 10
 // seconds: first the API, then the relay, then the parts that both use. Serve also starts if the
-// database is away or not migrated, and is then unready. If one part fails, all parts end, and
-// Serve returns the error of that part.
+// database is away or not migrated. It is then unready until the database is usable. If one part
+// fails, all parts end, and Serve returns the error of that part.
 func Serve(ctx context.Context, cfg Config, lis net.Listener, log *slog.Logger) error {
 	defer lis.Close() // in case Serve returns before the server owns lis
 	callers, err := auth.New(ctx, cfg.Auth, log)
@@ -96,14 +96,15 @@ func Serve(ctx context.Context, cfg Config, lis net.Listener, log *slog.Logger) 
 	return server.Run(ctx, lis, loops...)
 }
 
-// services are the aggregates of the process, which share one writer.
+// services are the aggregates of the process. They share one writer.
 type services struct {
 	videos      *Service
 	engagements *engagement.Service
 	comparable  map[string]*reconcile.Table // by aggregate type
 }
 
-// newServices returns services that hand their events over to relay: see [aggregate.NewWriter].
+// newServices returns services that hand their events over to relay. For relay see
+// [aggregate.NewWriter].
 func newServices(db *pgxpool.Pool, relay aggregate.Relay) services {
 	writer := aggregate.NewWriter(db, relay)
 	return services{
@@ -119,6 +120,7 @@ func newServices(db *pgxpool.Pool, relay aggregate.Relay) services {
 // Rows returns the tables of the service's aggregates in db, by type.
 func Rows(db *pgxpool.Pool) map[string]*reconcile.Table { return newServices(db, nil).comparable }
 
+// register adds the routes and the gRPC services of all aggregates.
 func (s services) register(router chi.Router, rpc grpc.ServiceRegistrar, log *slog.Logger) {
 	mount(router, s.videos, log)
 	registerGRPC(rpc, s.videos)

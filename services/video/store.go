@@ -48,7 +48,8 @@ func updateVideo(tx *aggregate.Tx, v Video) {
 	tx.Queue(`UPDATE videos SET (`+columns+`) = (`+placeholders+`) WHERE video_id = @video_id`, v.arguments())
 }
 
-// lockVideo locks and reads a video. If there is none, it returns the zero Video.
+// lockVideo locks a video until tx ends, and reads the video. If there is no such video, lockVideo
+// returns the zero Video.
 func lockVideo(ctx context.Context, tx *aggregate.Tx, id uuid.UUID) (v Video, err error) {
 	tx.Queue(`SELECT `+selected+` FROM videos WHERE video_id = $1 FOR UPDATE`, id).Query(aggregate.One(&v))
 	err = tx.Lock(ctx)
@@ -62,13 +63,15 @@ func lockNamedVideo(ctx context.Context, tx *aggregate.Tx, id uuid.UUID) (Video,
 	return lockVideo(ctx, tx, id)
 }
 
-// selectVideo reads a video, or the zero Video if there never was one.
+// selectVideo reads a video. It returns the zero Video if there never was such a video. asOf is as
+// in aggregate.SelectAsOf.
 func selectVideo(ctx context.Context, db *pgxpool.Pool, scope tenant.Scope, id uuid.UUID) (v Video, asOf aggregate.AsOf, err error) {
 	asOf, err = aggregate.SelectAsOf(ctx, db, scope, aggregate.One(&v), `SELECT `+selected+` FROM videos WHERE video_id = $1`, id)
 	return v, asOf, err
 }
 
-// selectVideos reads the videos with these ids, of all tenants, without those that never existed.
+// selectVideos reads the videos with these ids, of all tenants. It leaves out videos that never
+// existed. asOf is as in selectVideo.
 func selectVideos(ctx context.Context, db *pgxpool.Pool, ids []string) (videos []Video, asOf aggregate.AsOf, err error) {
 	asOf, err = aggregate.SelectAsOf(ctx, db, tenant.All(), aggregate.All(&videos),
 		`SELECT `+selected+` FROM videos WHERE video_id = ANY ($1::uuid[])`, ids)

@@ -10,11 +10,12 @@ import (
 	"example.com/lockstep/pkg/eventing/bounded"
 )
 
-// eraseBatch bounds the rows, and so the time of the locks, of one statement of an erasure.
+// eraseBatch bounds the rows of one statement of an erasure, so that the statement holds its locks
+// for milliseconds only.
 const eraseBatch = 500
 
-// eraseTimeout limits a statement that selects or counts if the database, which cancels it after 15
-// seconds, does not answer.
+// eraseTimeout is the time limit of a statement that selects or counts. The database cancels such a
+// statement after 15 seconds. The longer eraseTimeout is for a database that does not answer.
 const eraseTimeout = 30 * time.Second
 
 // selectUploads selects the next ids of a user's videos behind a video, in the order of their tenants and ids. It selects no
@@ -46,7 +47,8 @@ func selectIDs(ctx context.Context, db bounded.Pool, query string, args ...any) 
 	return bounded.Collect(ctx, db.Statement("read ids", query, args...), pgx.RowTo[string])
 }
 
-// countVideos counts a user's videos without tombstones, which have nothing of the user but the id.
+// countVideos counts a user's videos that are not deleted. Tombstones do not count, because the
+// only data of the user in a tombstone is the user's id.
 func countVideos(ctx context.Context, db bounded.Pool, user uuid.UUID) (videos int64, err error) {
 	err = db.Statement("count videos", `SELECT count(*) FROM videos WHERE uploader_id = $1 AND deleted_at IS NULL`, user).Scan(ctx, &videos)
 	return videos, err

@@ -43,8 +43,8 @@ func NewService(db *pgxpool.Pool, writer *aggregate.Writer) *Service {
 }
 
 // Create stores v, and assigns its ID, version and times. The caller must be allowed to act for the
-// uploader. found are the violations that the protocol has found in the request, which Create
-// reports together with its own.
+// uploader. found are the violations that the protocol has found in the request. Create reports
+// them together with the violations of the rules.
 //
 // The transaction makes one round trip (TestRoundTrips): BEGIN, the video, its event, the key, COMMIT.
 func (s *Service) Create(
@@ -78,7 +78,9 @@ func (s *Service) Create(
 // fields have these values already, Update makes no version and no event, and returns the video
 // unchanged. The caller must be allowed to act for the uploader. found is as for Create.
 //
-// The transaction makes two round trips (TestRoundTrips), by Lock and Store of [aggregate.Tx].
+// The transaction makes two round trips (TestRoundTrips). The first begins, locks and reads the
+// row, and reads the answer to an earlier request with the same key. The second writes the row, the
+// key and the event, and commits.
 func (s *Service) Update(
 	ctx context.Context, id uuid.UUID, names []string, to Video, o aggregate.WriteOptions, found problem.Violations,
 ) (aggregate.Result[Video], error) {
@@ -142,9 +144,9 @@ func (s *Service) Delete(
 	})
 }
 
-// checkWrite returns an error unless the caller may change v, which is locked. Every caller learns
-// that v does not exist or was deleted, as in a read. Only a caller that may change v learns of a
-// wrong version.
+// checkWrite returns an error unless the caller may change v, which is locked. It first checks
+// whether v exists, so every caller learns that v does not exist or was deleted, as in a read. It
+// checks the version last, so only a caller that may change v learns of a wrong version.
 func (v Video) checkWrite(o aggregate.WriteOptions) error {
 	if err := v.Check(aggregateType); err != nil {
 		return err
@@ -160,5 +162,5 @@ const aggregateType = "video"
 // position is v's position for consistency tokens and events.
 func (v Video) position() consistency.Position { return v.Position(aggregateType, v.ID.String()) }
 
-// Token is the consistency token of v.
+// Token is the consistency token of v at its version.
 func (v Video) Token() string { return v.Revision.Token(v.position()) }

@@ -23,9 +23,10 @@
 //	names, and that may not    there may be no row to lock
 //	exist yet
 //
-// A write does not lock the other rows that it reads. So writes of different rows never wait for
-// each other, except for the turns of [txn.Writer] if the database is slow. After 2 seconds of
-// waiting in all, a write fails with [txn.ErrLocked] or [txn.ErrBusy].
+// A write does not lock the other rows that it reads. The event and the answer are inserted under
+// the write's lock. So writes of different rows never wait for each other, except for the turns of
+// [txn.Writer] if the database is slow. After 2 seconds of waiting in all, a write fails with
+// [txn.ErrLocked] or [txn.ErrBusy].
 //
 // Files:
 //

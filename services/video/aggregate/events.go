@@ -13,8 +13,8 @@ import (
 // schemaVersion is the schema version of the envelopes of all aggregates.
 const schemaVersion = 1
 
-// EventID returns the id of the event that made r, as text for messages, or nothing if it is
-// unknown.
+// EventID returns the id of the event that made r, as text for messages. If that event is unknown,
+// the text is empty.
 func (r Revision) EventID() string {
 	if !r.LastEventID.Valid {
 		return ""
@@ -27,7 +27,8 @@ func (r Revision) Position(aggregateType, id string) consistency.Position {
 	return consistency.Position{AggregateType: aggregateType, AggregateID: id, Epoch: r.Epoch, Version: r.Version}
 }
 
-// Token returns the consistency token for at, the position of the row at revision r.
+// Token returns the consistency token for the position at, which is the position of the row at
+// revision r.
 func (r Revision) Token(at consistency.Position) string {
 	return consistency.Token{Tenant: r.TenantID, Positions: []consistency.Position{at}}.String()
 }

@@ -22,7 +22,8 @@ func CallOptions(ctx context.Context, expectedVersion int64, found *problem.Viol
 	}
 }
 
-// SetReplayed sends idempotency-replayed as response metadata if replayed is true.
+// SetReplayed sends idempotency-replayed as response metadata if replayed is true. REST sends it as
+// a header.
 func SetReplayed(ctx context.Context, replayed bool) error {
 	if !replayed {
 		return nil
@@ -35,7 +36,8 @@ func RefuseTombstones(req interface{ GetIncludeDeleted() bool }, found *problem.
 	found.Require(!req.GetIncludeDeleted(), "include_deleted", "must not be set: only video.replication.v1 returns deleted rows")
 }
 
-// WithAsOf adds the time and the epoch of asOf to a not-found error, as in the answer with a row.
+// WithAsOf adds the time and the epoch of asOf to a not-found error. A caller that gets a row gets
+// both, too. Other errors stay as they are.
 func WithAsOf(err error, asOf AsOf) error {
 	none, ok := errors.AsType[*problem.Error](err)
 	if !ok || none.Code != problem.CodeNotFound {

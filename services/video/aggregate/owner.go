@@ -14,8 +14,8 @@ func CheckOwner(caller auth.Principal, user uuid.UUID) error {
 	return auth.Denied("This belongs to another user.")
 }
 
-// OwnUser returns the user of a new row if the request names none: the caller, or uuid.Nil for an
-// admin, who acts for many users and has to name one.
+// OwnUser returns the user of a new row if the request names no user. That user is the caller. For
+// an admin, OwnUser returns uuid.Nil, because an admin acts for many users and has to name one.
 func OwnUser(caller auth.Principal) uuid.UUID {
 	if caller.Admin {
 		return uuid.Nil

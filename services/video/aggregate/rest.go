@@ -13,7 +13,8 @@ import (
 	"example.com/lockstep/internal/rest"
 )
 
-// MaxBody is the largest body of a request, in bytes, as in package serve.
+// MaxBody is the largest body of a request, in bytes. The largest video fits even if every
+// character is escaped.
 const MaxBody = 256 << 10
 
 // HTTPOptions reads the caller, the headers and the query of a write. parameters are the names of
@@ -35,8 +36,9 @@ func WriteHeaders(w http.ResponseWriter, version int64, token string, replayed b
 	}
 }
 
-// Given removes the fields that have their zero value, which a protocol may be unable to
-// distinguish from an absent one. The zero time is the year 1, which a caller may send.
+// Given removes the fields that have their zero value, because a protocol may be unable to
+// distinguish such a field from an absent one. A time is never absent: the zero time is the year 1,
+// which a caller may send.
 func Given(fields map[string]any) map[string]any {
 	maps.DeleteFunc(fields, func(_ string, value any) bool {
 		_, isTime := value.(time.Time)

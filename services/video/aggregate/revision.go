@@ -16,14 +16,15 @@ import (
 // MaxSeconds is the limit of every duration, ten years. A longer duration is a mistake in the unit.
 const MaxSeconds = 10 * 365 * 24 * 60 * 60
 
-// Revision is the part that the rows of all aggregates have, or the zero Revision if a row never
-// existed.
+// Revision is the part that the rows of all aggregates have. A row that never existed has the zero
+// Revision.
 type Revision struct {
 	Version   int64      `json:"version"`    // begins at 1 and grows by 1 with each change
 	CreatedAt time.Time  `json:"created_at"` // of the last creation; a row may be put again after its deletion
 	UpdatedAt time.Time  `json:"updated_at"`
 	DeletedAt *time.Time `json:"deleted_at,omitempty"` // on tombstones only
-	// LastEventID is the id of the event that made Version. It may be NULL in old rows.
+	// LastEventID is the id of the event that made Version. It is NULL in rows that were written
+	// before the service stored these ids.
 	LastEventID uuid.NullUUID `json:"-"`
 	// TenantID is the tenant that the row belongs to, from its first version on.
 	TenantID string `json:"-"`
@@ -69,8 +70,8 @@ func (r Revision) Check(kind string) error {
 	return nil
 }
 
-// CheckVersion returns an error if want does not accept the row's version, whether or not the row
-// exists.
+// CheckVersion returns an error if want does not accept the row's version. It does not check whether
+// the row exists.
 func (r Revision) CheckVersion(kind string, want rest.Condition) error {
 	if want.Accepts(r.Version) {
 		return nil
@@ -88,11 +89,11 @@ func (r Revision) CheckVersion(kind string, want rest.Condition) error {
 func Micros(t time.Time) time.Time { return t.UTC().Truncate(time.Microsecond) }
 
 // NewID returns a UUID of version 7. These ids sort by time, so that new rows go to the end of the
-// index and the newest rows are one range of it.
+// index and the newest rows are one range of it. NewID cannot fail, because Go's randomness cannot.
 func NewID() uuid.UUID { return uuid.Must(uuid.NewV7()) }
 
-// CheckIDs returns an error unless ids, of the request's field with that name, has 1 to
-// [consistency.MaxPositions] UUIDs.
+// CheckIDs returns an error unless ids has 1 to [consistency.MaxPositions] UUIDs. field is the name of
+// the request's field with ids. The limit is that of a consistency token.
 func CheckIDs(field string, ids []string) error {
 	var found problem.Violations
 	found.Require(1 <= len(ids) && len(ids) <= consistency.MaxPositions, field,

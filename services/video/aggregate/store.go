@@ -21,9 +21,9 @@ import (
 const (
 	// RevisionColumns are the columns of a Revision.
 	RevisionColumns = `version, created_at, updated_at, deleted_at, last_event_id, tenant_id`
-	// SelectRevision has the columns that a query reads into a Revision, with the owner's epoch in the
-	// query's snapshot. If the query waits for the row's lock, the row is newer than the epoch (see
-	// Append).
+	// SelectRevision has the columns that a query reads into a Revision. One of them is the owner's
+	// epoch in the query's snapshot. If the query waits for the row's lock, the row is newer than the
+	// epoch (see Append).
 	SelectRevision = RevisionColumns + `, ` + outbox.PresentEpoch + ` AS epoch`
 )
 
@@ -42,8 +42,9 @@ func Placeholders(columns string) string { return "@" + strings.ReplaceAll(colum
 
 // AsOf says which state of the database an answer shows.
 type AsOf struct {
-	// Time is the time of the state: the answer shows everything that had committed by then. On a
-	// standby, it is the time up to which the standby has replayed, or nil if that is not known.
+	// Time is the time of the state. It is not later than the answer. The answer shows everything
+	// that had committed by Time. On a standby, Time is the time up to which the standby has
+	// replayed, or nil if that time is not known.
 	Time *time.Time
 	// Epoch is the owner's epoch. It is set even if there is no row. The owner had begun this epoch
 	// before the rows were read.
@@ -84,7 +85,8 @@ func One[T any](found *T) func(pgx.Rows) error {
 	}
 }
 
-// All reads all rows into found, with times that replicas can read: see reconcile.RowTo.
+// All reads all rows into found. It brings the times in the rows into the range that replicas can
+// read; see reconcile.RowTo.
 func All[T any](found *[]T) func(pgx.Rows) error {
 	return func(rows pgx.Rows) (err error) {
 		*found, err = pgx.CollectRows(rows, reconcile.RowTo[T])

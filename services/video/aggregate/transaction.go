@@ -22,8 +22,9 @@ import (
 // database's own limits for the role.
 const writeTimeout = 10 * time.Second
 
-// Writer runs the write transactions of a process. All aggregates share one Writer, which keeps one
-// connection of the pool free for reads.
+// Writer runs the write transactions of a process. All aggregates share one Writer, so that it can
+// keep one connection of the pool free for reads. Only the canary has a Writer of its own, on the
+// pool of the loops.
 type Writer struct {
 	writer *txn.Writer
 	epoch  *outbox.Epoch
@@ -37,8 +38,9 @@ type Relay interface {
 }
 
 // NewWriter returns a writer on the schema that db's search_path finds. The writer hands its events
-// over to relay. It wakes the relay after a commit with an event that the relay does not take, or
-// whose answer was lost. relay is nil if the process has no relay.
+// over to relay. It wakes the relay after a commit with an event that the relay does not take. If the
+// answer to a COMMIT was lost, it wakes the relay, and tells the relay that the transaction may have
+// committed. relay is nil if the process has no relay.
 func NewWriter(db *pgxpool.Pool, relay Relay) *Writer {
 	if relay == nil {
 		relay = (*outbox.Relay)(nil)
@@ -64,13 +66,15 @@ type Result[T any] struct {
 }
 
 // Write runs do in a transaction and returns the value that do returns. name identifies the lock that
-// do may have to wait for: the row that it locks or, for a new row, the idempotency key, if any. Write
-// runs do again if another transaction holds the lock, or if an operator has begun another epoch.
-// Every run but the last has changed nothing. If an earlier request with the same key was answered,
-// Write returns that answer.
+// do may have to wait for: the row that it locks or, for a new row, the idempotency key. name is empty
+// if do waits for neither. Write runs do again if
+// another transaction holds the lock, or if an operator has begun another epoch. Every run but the
+// last has changed nothing. If an earlier request with the same key was answered, Write returns
+// that answer.
 //
-// do locks the row if there is one, decides, and stores the new state with its event: see Create,
-// Update and Delete of package video. Its context ends writeTimeout after the start of Write.
+// In this repository do is a closure in a method of a Service, such as Create, Update or Delete of
+// package video. The closure locks the row if there is one, decides, and stores the new state with
+// its event. The context of do ends writeTimeout after the start of Write. T embeds a Revision.
 func Write[T any, P rowOf[T]](
 	ctx context.Context, w *Writer, caller auth.Principal, name string, r idempotency.Request, do func(context.Context, *Tx) (T, error),
 ) (Result[T], error) {
@@ -112,8 +116,8 @@ func (w *Writer) failed(t *Tx, err error) {
 }
 
 // mayHaveCommitted reports whether a transaction that sent COMMIT and failed with err may have
-// committed. If the database has refused a statement, it has not. If it has ended the session, that may
-// have been behind COMMIT.
+// committed. If the database has refused a statement, it has not. If the database has ended the session,
+// it may have, because the session may end behind COMMIT.
 func mayHaveCommitted(err error) bool {
 	pg, ok := errors.AsType[*pgconn.PgError](err)
 	return !ok || pg.SeverityUnlocalized != "ERROR"
@@ -137,9 +141,10 @@ func writeInEpoch[T any](
 	return result, t, err
 }
 
-// replay returns the answer that another transaction has stored. The answer gets the present epoch, which
-// is right even after a restore: keys and rows are restored together, so if an answer is stored, its write
-// is stored, too.
+// replay returns the answer that another transaction has stored. It waits for no lock, so it passes no name
+// to [txn.Writer.Write]. The answer gets the present epoch, which replay reads again. The present epoch is
+// right even after a restore: keys and rows are restored together, so if an answer is stored, its write is
+// stored, too.
 func replay[T any, P rowOf[T]](ctx context.Context, w *Writer, caller auth.Principal, r idempotency.Request) (Result[T], error) {
 	result := Result[T]{Replayed: true}
 	w.epoch.Forget()
@@ -183,8 +188,9 @@ func newTx(tx *txn.Tx, caller auth.Principal, epoch int64, r idempotency.Request
 	return &Tx{tx: tx, Tenant: caller.Tenant, Epoch: epoch, request: r, batch: &pgx.Batch{}}
 }
 
-// OfTenant adds the tenant to the name of a lock. Otherwise a writer of another tenant, which has
-// no such row, could hold the lock.
+// OfTenant adds the tenant to the name of a lock. Without the tenant in the name, a writer of
+// another tenant could hold the lock. That writer learns that its tenant has no such row only after
+// it has the lock.
 func (t *Tx) OfTenant(name string) string { return ofTenant(t.Tenant, name) }
 
 // ofTenant adds no prefix for the default tenant, so that releases from before there were tenants
@@ -199,11 +205,11 @@ func ofTenant(tenant, name string) string {
 // Queue adds a statement to the next round trip.
 func (t *Tx) Queue(sql string, args ...any) *pgx.QueuedQuery { return t.batch.Queue(sql, args...) }
 
-// Lock makes one round trip. It sends the queued statements, of which the first locks the row, and
-// behind them the query for the answer to an earlier request with the same idempotency key, which a
-// request that has waited for the lock then sees. If there is an answer, Lock fails with
-// [idempotency.ErrAnswered], because the earlier request may have deleted the row or changed its
-// version.
+// Lock makes one round trip. It sends the queued statements, and behind them the query for the
+// answer to an earlier request with the same idempotency key. The first statement locks the row. So
+// a request that has waited for the lock sees the answer that the request before it has stored. If
+// there is an answer, Lock fails with [idempotency.ErrAnswered] before the caller looks at the row,
+// because the earlier request may have deleted the row or changed its version.
 func (t *Tx) Lock(ctx context.Context) error {
 	t.request.Recall(t.batch, &t.answered)
 	locking := t.batch
