@@ -12,8 +12,8 @@
 // the place of the oldest, which gets RESOURCE_EXHAUSTED. While clients do not read these answers, up to 8
 // more streams and 8 more calls have not ended yet, and 64 of each that were broken off. Each user has a
 // rate (see [Options]). At most 2,000 connections are without a request: a further one takes the place of a silent one
-// or, if there is none, of the one that was used the longest time ago. Over HTTP/1 the answer waits at most a second for the rest of a body that the
-// handler has not read, and the connection ends.
+// or, if there is none, of the one that was used the longest time ago. Over HTTP/1 the answer waits
+// at most a second for the rest of a body that the handler has not read, and the connection ends.
 //
 // A request reaches its handler only through its [Guard], which is the same on both transports.
 // Without a valid identity the answer is 401 (UNAUTHENTICATED). If the rule of the operation
