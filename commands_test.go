@@ -23,7 +23,7 @@ var commands = map[string]runs{
 	"make vulnerabilities":  {".github/workflows/ci.yml", "run: make vulnerabilities\n"},
 	"make verify":           {".ci/run", "\nmake verify\n"},
 	"make test":             {".ci/run", "\ntests make test ARGS="},
-	"make test ARGS=-short": {".ci/run", " test ARGS='-short "},
+	"make test ARGS=-short": {".ci/run", ` test ARGS="-short `},
 	"make test-postgres":    {".ci/full", "make test-postgres\n"},
 	"make test-localpubsub": {".ci/full", "make test-localpubsub\n"},
 	"make fork":             {".ci/run", "\nmake fork MODULE="},

@@ -106,7 +106,7 @@ func TestForkKeepsTheLicense(t *testing.T) {
 	}
 }
 
-// TestForkOfAFork takes half of the time of all tests here. .ci/run has one in the fork's own tests.
+// TestForkOfAFork takes half of the time of all tests here. .ci/full runs it.
 func TestForkOfAFork(t *testing.T) {
 	t.Parallel()
 	if os.Getenv("LOCKSTEP_FULL") == "" {
