@@ -58,7 +58,7 @@ func readRepository(ctx context.Context, dir string) (files []file, module strin
 func readAll(ctx context.Context, dir string) (files []file, err error) {
 	list, err := repo.Git(ctx, dir, "ls-files", "-z", "--cached", "--others", "--exclude-standard")
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%w; an unpacked archive needs `git init` first", err)
 	}
 	for name := range strings.SplitSeq(strings.TrimRight(list, "\x00"), "\x00") {
 		f, err := readFile(dir, name)

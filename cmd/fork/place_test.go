@@ -58,3 +58,12 @@ func TestAReadOnlyFileCanBeChangedInAFork(t *testing.T) {
 		t.Errorf("%v, mode %v", err, f.mode)
 	}
 }
+
+// TestAnArchiveIsNoRepository: a download of the source has no .git.
+func TestAnArchiveIsNoRepository(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv("GIT_CEILING_DIRECTORIES", filepath.Dir(dir))
+	if _, err := readAll(t.Context(), dir); err == nil || !strings.Contains(err.Error(), "`git init` first") {
+		t.Errorf("%v, want the missing step", err)
+	}
+}
