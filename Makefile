@@ -2,6 +2,10 @@
 # fetches. `make` alone lists the targets.
 
 .DEFAULT_GOAL := help
+
+# `make generate verify` keeps its order, also where MAKEFLAGS of a shell has -j: a target reads the files of the one before.
+.NOTPARALLEL:
+
 .PHONY: help run token tools clients clients-check test test-localpubsub test-postgres crash fresh compose-check tf-check tf-provider lint vulnerabilities fmt generate verify proto-release fork aggregate ci clean
 
 # Extra arguments for the command behind run, test and bench.
@@ -49,8 +53,9 @@ CLIENT := build/clients/typescript
 # the environment names one that does.
 export GOWORK ?= off
 
-# With a CDPATH, cd may enter another folder of the same name.
-unexport CDPATH
+# Variables of a shell that no command here has. With a CDPATH, cd may enter another folder of the same name. GOOS and GOARCH are
+# for programs of other machines, and Terraform's variables for a deployment.
+unexport CDPATH GOOS GOARCH $(filter TF_DATA_DIR TF_CLI_ARGS% TF_VAR_%,$(.VARIABLES))
 
 # The other modules of the repository.
 NESTED := localpubsub $(wildcard lab)

@@ -211,16 +211,39 @@ func TestVariablesOfAShellAreNotThoseOfMake(t *testing.T) {
 	}
 }
 
-// TestCDPATHLeadsNowhereElse: with a CDPATH, cd looks for a folder there first. A command of make has none.
-func TestCDPATHLeadsNowhereElse(t *testing.T) {
+// TestACommandOfMakeLacksVariablesOfAShell: with a CDPATH, cd looks for a folder there first. With a GOOS of another
+// machine, neither the tools nor `make run` run here. With Terraform's variables, tf-check would check another
+// deployment, or change its files.
+func TestACommandOfMakeLacksVariablesOfAShell(t *testing.T) {
 	t.Parallel()
 	if _, err := exec.LookPath("make"); err != nil {
 		t.Skip("not installed: make")
 	}
-	list := exec.CommandContext(t.Context(), "make", "-f", "Makefile", "-f", "-", "cdpath")
-	list.Env, list.Stdin = append(ofAShell(), "CDPATH="+t.TempDir()), strings.NewReader("cdpath:\n\t@echo \"has '$$CDPATH'\"\n")
-	if out, err := list.CombinedOutput(); err != nil || string(out) != "has ''\n" {
-		t.Errorf("%v, a command %s", err, out)
+	list := exec.CommandContext(t.Context(), "make", "-f", "Makefile", "-f", "-", "list")
+	list.Env, list.Stdin = ofAShell(), strings.NewReader("list:\n\t@env\n")
+	for _, name := range []string{"CDPATH", "GOOS", "GOARCH", "TF_DATA_DIR", "TF_CLI_ARGS", "TF_CLI_ARGS_test", "TF_VAR_region"} {
+		list.Env = append(list.Env, name+"=of-the-shell")
+	}
+	if out, err := list.CombinedOutput(); err != nil || strings.Contains(string(out), "of-the-shell") {
+		t.Errorf("%v, a command has\n%s", err, out)
+	}
+}
+
+// TestMakeKeepsTheOrderOfItsTargets: with a -j of the shell, `make generate verify` would compare files that are half
+// generated, and `make fmt lint` would lint what fmt has yet to write.
+func TestMakeKeepsTheOrderOfItsTargets(t *testing.T) {
+	t.Parallel()
+	if _, err := exec.LookPath("make"); err != nil {
+		t.Skip("not installed: make")
+	}
+	args, want := []string{"-f", "Makefile", "-f", "-"}, ""
+	for _, name := range []string{"a", "b", "c", "d", "e", "f", "g", "h"} {
+		args, want = append(args, name+".ordered"), want+"begin "+name+"\nend "+name+"\n"
+	}
+	run := exec.CommandContext(t.Context(), "make", args...)
+	run.Env, run.Stdin = append(ofAShell(), "MAKEFLAGS=-j8"), strings.NewReader("%.ordered:\n\t@echo begin $*; echo end $*\n")
+	if out, err := run.CombinedOutput(); err != nil || string(out) != want {
+		t.Errorf("%v, not in their order:\n%s", err, out)
 	}
 }
 

@@ -58,7 +58,7 @@ func readRepository(ctx context.Context, dir string) (files []file, module strin
 func readAll(ctx context.Context, dir string) (files []file, err error) {
 	list, err := repo.Git(ctx, dir, "ls-files", "-z", "--cached", "--others", "--exclude-standard")
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%w; an unpacked archive needs `git init` first", err)
 	}
 	for name := range strings.SplitSeq(strings.TrimRight(list, "\x00"), "\x00") {
 		f, err := readFile(dir, name)
@@ -73,6 +73,7 @@ func readAll(ctx context.Context, dir string) (files []file, err error) {
 	return files, nil
 }
 
+// readFile gives the owner the right to write, which the files of a read-only checkout lack.
 func readFile(dir, name string) (file, error) {
 	on := filepath.Join(dir, filepath.FromSlash(name))
 	info, err := os.Stat(on)
@@ -80,7 +81,7 @@ func readFile(dir, name string) (file, error) {
 		return file{}, err
 	}
 	content, err := os.ReadFile(on)
-	return file{name: name, content: content, mode: info.Mode().Perm()}, err
+	return file{name: name, content: content, mode: info.Mode().Perm() | 0o200}, err
 }
 
 // edited returns f with the content that a fork has, still in the words of this repository.

@@ -76,7 +76,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	}
 	fmt.Fprintf(stdout, "%s: %d files, %d lines, in %.0f s\n", o.dir, len(files), n, time.Since(start).Seconds())
 	fmt.Fprintf(stdout, "The module is %s, the local Pub/Sub %[1]s/localpubsub, without its conformance suite.\n"+
-		"Next: cd %s && make test. Before your first change: git add -A && git commit -m origin && git branch as-forked,\n"+
+		"Next: cd %q && make test. Before your first change: git add -A && git commit -m origin && git branch as-forked,\n"+
 		"so that later versions of the origin can be merged (docs/adapt.md).\n",
 		o.module, o.dir)
 	return nil

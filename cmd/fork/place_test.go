@@ -46,3 +46,24 @@ func TestAForkIsOutsideOfTheRepository(t *testing.T) {
 		t.Errorf("a fork in this repository: %v, want a refusal", err)
 	}
 }
+
+// TestAReadOnlyFileCanBeChangedInAFork: make fork generates some files again, and a developer edits the others.
+func TestAReadOnlyFileCanBeChangedInAFork(t *testing.T) {
+	t.Parallel()
+	src := t.TempDir()
+	if err := os.WriteFile(filepath.Join(src, "a"), nil, 0o400); err != nil {
+		t.Fatal(err)
+	}
+	if f, err := readFile(src, "a"); err != nil || f.mode&0o200 == 0 {
+		t.Errorf("%v, mode %v", err, f.mode)
+	}
+}
+
+// TestAnArchiveIsNoRepository: a download of the source has no .git.
+func TestAnArchiveIsNoRepository(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv("GIT_CEILING_DIRECTORIES", filepath.Dir(dir))
+	if _, err := readAll(t.Context(), dir); err == nil || !strings.Contains(err.Error(), "`git init` first") {
+		t.Errorf("%v, want the missing step", err)
+	}
+}

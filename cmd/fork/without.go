@@ -70,8 +70,9 @@ func checkRemoval(module string, to words) error {
 func compiles(ctx context.Context, dir string) error {
 	ctx, cancel := context.WithTimeout(ctx, generateTimeout)
 	defer cancel()
-	out, err := exec.CommandContext(ctx, "go", "-C", dir, "vet", "./...").CombinedOutput()
-	if err != nil {
+	vet := exec.CommandContext(ctx, "go", "-C", dir, "vet", "./...")
+	vet.Env = repo.Environment()
+	if out, err := vet.CombinedOutput(); err != nil {
 		return fmt.Errorf("the removal left a repository that go vet refuses: %w: %s", err, bytes.TrimSpace(out))
 	}
 	return nil

@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"example.com/lockstep/internal/local/variables"
 	"example.com/lockstep/internal/porttest"
 )
 
@@ -29,6 +30,11 @@ const (
 	callTime    = 20 * time.Second
 	glance      = 200 * time.Millisecond
 )
+
+func TestMain(m *testing.M) {
+	variables.Forget()
+	m.Run()
+}
 
 // stack is one run of docker-compose.yml. Other containers may run in the same engine.
 type stack struct {

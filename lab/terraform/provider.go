@@ -107,8 +107,11 @@ func download(ctx context.Context, dir string) error {
 		return err
 	}
 	found, err := filepath.Glob(filepath.Join(work, ".terraform/providers/*/hashicorp/google/*/*/terraform-provider-google*"))
-	if err != nil || len(found) != 1 {
-		return fmt.Errorf("terraform init left providers %q, %w", found, err)
+	if err == nil && len(found) != 1 {
+		err = fmt.Errorf("terraform init left providers %q", found)
+	}
+	if err != nil {
+		return err
 	}
 	return copyFile(found[0], filepath.Join(dir, filepath.Base(found[0])))
 }

@@ -97,11 +97,12 @@ var named = []string{
 	"GIT_NO_REPLACE_OBJECTS", "GIT_OBJECT_DIRECTORY", "GIT_PREFIX", "GIT_REPLACE_REF_BASE", "GIT_SHALLOW_FILE", "GIT_WORK_TREE",
 }
 
-// Environment returns the environment for a git command that must use the repository of its working
-// directory, and no other repository.
+// Environment returns the environment for a command that must use the repository of its working
+// directory, and no other repository. A GOWORK of the shell cannot name the modules of a new fork.
 func Environment() []string {
-	return slices.DeleteFunc(os.Environ(), func(variable string) bool {
+	without := slices.DeleteFunc(os.Environ(), func(variable string) bool {
 		name, _, _ := strings.Cut(variable, "=")
 		return slices.Contains(named, name)
 	})
+	return append(without, "GOWORK=off") // the last value counts
 }

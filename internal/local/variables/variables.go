@@ -13,8 +13,9 @@ import (
 // names are the variables of the services that share no beginning with others.
 var names = []string{"ADMIN_PORT", "DATABASE_URL", "EVERYBODY_MAY_WRITE", "LISTEN_DATABASE_URL", "LOG_LEVEL", "PORT", "VIDEO_SERVICE_ADDR"}
 
-// beginnings are those of the other variables of the services, of Cloud Run, and of Google's and OpenTelemetry's libraries.
-var beginnings = []string{"AUTH_", "CLOUD_RUN_", "GCE_METADATA_", "GOOGLE_", "K_", "OTEL_", "PUBSUB_"}
+// beginnings are those of the other variables of the services, of Cloud Run, of Docker Compose, and of Google's and
+// OpenTelemetry's libraries.
+var beginnings = []string{"AUTH_", "CLOUD_RUN_", "COMPOSE_", "GCE_METADATA_", "GOOGLE_", "K_", "OTEL_", "PUBSUB_"}
 
 var once sync.Once
 
