@@ -53,7 +53,7 @@
 //	handed over       outbox: handover.go, handovers.go
 //	found and leased  outbox/queue: doc.go, claim.go, claim.sql
 //	published         outbox: doc.go to "Goroutines", relay.go, scheduler.go, claimer.go,
-//	                  inflight.go, publisher.go, settlement.go, settler.go;
+//	                  inflight.go, publisher.go, settler.go;
 //	                  outbox/queue: settle.go, settle.sql
 //	received          inbox: doc.go to "Another history", consumer.go, delivery.go
 //	applied           inbox: apply.go, transaction.go, accept.go, decide.go, rows.go,
