@@ -17,7 +17,7 @@
 //	claimer.go, scanner.go                    claim.go: sendClaim, answerClaim, sendPage, answerPage
 //	settler.go, leases.go                     settle.go: answerSettlement, fail, follow, forget, loseSettlement
 //	heartbeat.go, duescans.go                 heartbeat.go: answerHeartbeat; state.go: low
-//	handover.go, handovers.go                 transaction.go; settle.go: closeResolved
+//	handover.go, unresolved.go                transaction.go; settle.go: closeResolved
 //	inflight.go                               claim.go: dispatch; state.go: low
 //	life.go                                   heartbeat.go: meet; state.go: covering
 //	held.go, turns.go, turner.go              tenant.go

@@ -50,7 +50,7 @@
 //
 //	the event         event.go, message.go
 //	written           outbox: append.go, insert.go
-//	handed over       outbox: handover.go, handovers.go
+//	handed over       outbox: handover.go
 //	found and leased  outbox/queue: doc.go, claim.go, claim.sql
 //	published         outbox: doc.go to "Goroutines", relay.go, scheduler.go, claimer.go,
 //	                  inflight.go, publisher.go, settler.go;

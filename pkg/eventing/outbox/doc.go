@@ -12,7 +12,7 @@
 //	append.go        Append writes the event; insert.go has its statements; epoch.go reads the
 //	                 owner's present epoch
 //	handover.go      passes the event to the relay of the same process, without a claim;
-//	                 handovers.go keeps the open handovers
+//	                 unresolved.go looks for the events of transactions that may have rolled back
 //	relay.go         Relay starts the goroutines and has Wake; options.go has settings and hooks
 //	scheduler.go     decides what to claim next
 //	claimer.go       claims new events; scanner.go claims retries and rows that a claim missed
