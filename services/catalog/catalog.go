@@ -137,7 +137,7 @@ func VideoRequirement(q consistency.Request) (consistency.Requirement, error) {
 // For a deleted video, Get returns the error VIDEO_DELETED, and an Answer for the metadata.
 func (s *Service) Get(ctx context.Context, caller auth.Principal, id uuid.UUID, required consistency.Requirement) (Answer, error) {
 	q := videoQuery{service: s, tenant: caller.Tenant, scope: scopeOf(caller), id: id, required: required.ForAggregate(videoType, id.String())}
-	counted := s.counted(caller, required, &q)
+	counted := s.counted(caller, required, &q) // reads as s.reader does if required has no engagements
 	outcome, err := counted.Read(ctx, q.required, &q)
 	if err != nil {
 		return Answer{}, problemOf(err)
