@@ -15,10 +15,9 @@
 //	queue/snapshot.go                         snapshot.go
 //	insert.go: insertLeased                   transaction.go: write
 //	claimer.go, scanner.go                    claim.go: sendClaim, answerClaim, sendPage, answerPage
-//	settlement.go                             settle.go: fail
-//	settler.go, settlement.go                 settle.go: answerSettlement, follow, forget, loseSettlement
+//	settler.go, leases.go                     settle.go: answerSettlement, fail, follow, forget, loseSettlement
 //	heartbeat.go, duescans.go                 heartbeat.go: answerHeartbeat; state.go: low
-//	handover.go, handovers.go                 transaction.go; settle.go: closeResolved
+//	handover.go, unresolved.go                transaction.go; settle.go: closeResolved
 //	inflight.go                               claim.go: dispatch; state.go: low
 //	life.go                                   heartbeat.go: meet; state.go: covering
 //	held.go, turns.go, turner.go              tenant.go

@@ -44,16 +44,16 @@
 //
 // # Reading
 //
-// The list has the files of the core that decide, some 6,700 lines with their comments, in the order
+// The list has the files of the core that decide, some 6,400 lines with their comments, in the order
 // in which an event passes through them. Where it names a section of a doc.go, read
 // the doc.go up to that section:
 //
 //	the event         event.go, message.go
 //	written           outbox: append.go, insert.go
-//	handed over       outbox: handover.go, handovers.go
+//	handed over       outbox: handover.go
 //	found and leased  outbox/queue: doc.go, claim.go, claim.sql
 //	published         outbox: doc.go to "Goroutines", relay.go, scheduler.go, claimer.go,
-//	                  inflight.go, publisher.go, settlement.go, settler.go;
+//	                  inflight.go, publisher.go, settler.go;
 //	                  outbox/queue: settle.go, settle.sql
 //	received          inbox: doc.go to "Another history", consumer.go, delivery.go
 //	applied           inbox: apply.go, transaction.go, accept.go, decide.go, rows.go,
@@ -68,7 +68,8 @@
 //
 // The other files of these packages can be read when their subject comes up. In outbox the subjects are
 // the tenants (tenants.go, shares.go, held.go, turns.go, turner.go), the pauses of topics (pause.go,
-// prober.go), the events that a claim does not see (scanner.go, heartbeat.go), and the work that one
+// prober.go), the events that a claim does not see (scanner.go, heartbeat.go), transactions with an
+// unknown outcome (unresolved.go), results that could not be written (leases.go), and the work that one
 // goroutine leaves for another (followups.go). In inbox the subjects are the causes of errors
 // (fault.go), the rows of failed events (store.go), crash loops (crashloop.go), events of a newer
 // release (unknown.go), and streams with their budget (stream.go, openstreams.go, budget.go). Each other

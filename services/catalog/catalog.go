@@ -15,7 +15,7 @@
 // does not answer, the read fails. A reader gets older data only on request, together with the
 // versions that the answer lacks.
 //
-// Files: this one has the reads, query.go their parameters, and problems.go their errors.
+// Files: this one has the read of a video, list.go the lists of videos, and problems.go their errors.
 // videos.go, engagements.go and each file like them have one type of aggregate: its events,
 // its rows, and the calls to its owner. events.go and versioned.go have the code that all types share,
 // projector.go puts the types together, and canary.go measures. The files store_*.go have the SQL
@@ -37,7 +37,6 @@ import (
 
 	"example.com/lockstep/internal/auth"
 	"example.com/lockstep/internal/problem"
-	"example.com/lockstep/internal/rest"
 	"example.com/lockstep/migrations"
 	"example.com/lockstep/pkg/eventing/consistency"
 	"example.com/lockstep/pkg/eventing/notify"
@@ -123,13 +122,22 @@ func (a Answer) metadata() map[string]string {
 	}
 }
 
+// VideoRequirement returns the freshness that q requires. Of the positions in q's token, the
+// positions of videos count.
+// The positions of engagements count, too, because the counters of a video are sums over engagements.
+func VideoRequirement(q consistency.Request) (consistency.Requirement, error) {
+	required, err := q.Requirement(videoType, isCanonical)
+	required, err = withEngagements(required, err)
+	return required, problemOf(err)
+}
+
 // Get returns a video of the caller's tenant. Of the positions in required, the position of this
 // video counts.
 // The positions of the caller's engagements with the video count, too, and its counters then include them.
 // For a deleted video, Get returns the error VIDEO_DELETED, and an Answer for the metadata.
 func (s *Service) Get(ctx context.Context, caller auth.Principal, id uuid.UUID, required consistency.Requirement) (Answer, error) {
 	q := videoQuery{service: s, tenant: caller.Tenant, scope: scopeOf(caller), id: id, required: required.ForAggregate(videoType, id.String())}
-	counted := s.counted(caller, required, &q)
+	counted := s.counted(caller, required, &q) // reads as s.reader does if required has no engagements
 	outcome, err := counted.Read(ctx, q.required, &q)
 	if err != nil {
 		return Answer{}, problemOf(err)
@@ -192,51 +200,4 @@ func (q *videoQuery) FetchFromOwner(ctx context.Context) error {
 	}
 	q.video = v // of version 0 if the owner does not know the video
 	return nil
-}
-
-// List returns one page of the videos that are not deleted, newest first. It waits until the
-// projections have the versions that required names. If a version does not arrive in time, List
-// fetches the video from the owner. One snapshot is used for the page and for the check that the
-// projection has the versions of the videos.
-func (s *Service) List(ctx context.Context, q Query, required consistency.Requirement) (Page, error) {
-	refuseFullyConsistent(required, &q.Found)
-	before, err := q.check()
-	if err != nil {
-		return Page{}, err
-	}
-	page := videoPage{service: s, query: q, before: before}
-	counted := s.counted(q.Caller, required, nil)
-	outcome, stale, err := s.projector.videos.List(ctx, counted, s.writer, required.OfType(videoType), &page)
-	if err != nil {
-		return Page{}, problemOf(err)
-	}
-	videos, next := rest.CutPage(page.videos, rest.FitPage(page.videos, q.PageSize, Video.text),
-		func(v Video) uuid.UUID { return v.ID }, q.filter())
-	stale = append(stale, counted.stale...)
-	return Page{Videos: videos, Next: next, Source: sourceOf(outcome), Stale: stale}, nil
-}
-
-// videoPage is the projection.Page of one List.
-type videoPage struct {
-	service *Service
-	query   Query
-	before  uuid.UUID
-	videos  []Video
-}
-
-// Tenant returns the caller's tenant.
-func (p *videoPage) Tenant() string { return p.query.Caller.Tenant }
-
-// Positions reads the positions of the tenant's videos.
-func (p *videoPage) Positions(ctx context.Context, wanted []consistency.Position) ([]consistency.Position, error) {
-	return videos{db: p.service.db}.positions(ctx, scopeOf(p.query.Caller), wanted)
-}
-
-// Read reads the page. If the query is a search, Read first waits for the query's turn.
-func (p *videoPage) Read(ctx context.Context, positions []consistency.Position) (reached int, err error) {
-	err = p.service.searches.do(ctx, p.query, func(ctx context.Context) (err error) {
-		p.videos, reached, err = listVideos(ctx, p.service.db, p.query, p.before, positions)
-		return err
-	})
-	return reached, err
 }

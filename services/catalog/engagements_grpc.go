@@ -16,7 +16,7 @@ func (g grpcServer) ListUserEngagements(
 	ctx context.Context, req *catalogv1.ListUserEngagementsRequest,
 ) (*catalogv1.ListUserEngagementsResponse, error) {
 	var found problem.Violations
-	required, err := requirementOf(ctx, req, EngagementRequirement)
+	required, err := EngagementRequirement(requestOf(ctx, req, &found))
 	if err := found.Take(err); err != nil {
 		return nil, err
 	}

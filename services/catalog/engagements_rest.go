@@ -12,8 +12,9 @@ import (
 
 func (a restAPI) listEngagements(w http.ResponseWriter, r *http.Request) error {
 	var found problem.Violations
-	required, query, err := readRequirement(w, r, EngagementRequirement, &found, "page_size", "page_token")
-	if err != nil {
+	request, query := readRequest(w, r, &found, "page_size", "page_token")
+	required, err := EngagementRequirement(request)
+	if err := found.Take(err); err != nil {
 		return err
 	}
 	q := EngagementQuery{

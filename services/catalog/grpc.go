@@ -24,7 +24,7 @@ type grpcServer struct {
 func (g grpcServer) GetVideo(ctx context.Context, req *catalogv1.GetVideoRequest) (*catalogv1.GetVideoResponse, error) {
 	var found problem.Violations
 	id := found.UUID("video_id", req.GetVideoId())
-	required, err := requirementOf(ctx, req, VideoRequirement)
+	required, err := VideoRequirement(requestOf(ctx, req, &found))
 	if err = found.Take(err); err == nil {
 		err = found.Err()
 	}
@@ -41,7 +41,7 @@ func (g grpcServer) GetVideo(ctx context.Context, req *catalogv1.GetVideoRequest
 
 func (g grpcServer) ListVideos(ctx context.Context, req *catalogv1.ListVideosRequest) (*catalogv1.ListVideosResponse, error) {
 	var found problem.Violations
-	required, err := requirementOf(ctx, req, VideoRequirement)
+	required, err := VideoRequirement(requestOf(ctx, req, &found))
 	if err := found.Take(err); err != nil {
 		return nil, err
 	}
@@ -66,16 +66,15 @@ var modes = map[catalogv1.Consistency]consistency.Mode{
 	catalogv1.Consistency_CONSISTENCY_FULLY_CONSISTENT:  consistency.FullyConsistent,
 }
 
-// requirementOf returns the freshness that req requires, whatever its type. It validates the field
-// wait even if req has no token to wait for. The error names the faults of all fields.
-func requirementOf(ctx context.Context, req interface {
+// requestOf returns the freshness that req asks for, whatever its type, and adds the faults to found. It
+// validates the field wait even if req has no token to wait for.
+func requestOf(ctx context.Context, req interface {
 	GetAtLeastAsFresh() string
 	GetWait() *durationpb.Duration
 	GetConsistency() catalogv1.Consistency
 	GetStaleIfError() bool
-}, of func(consistency.Request) (consistency.Requirement, error),
-) (consistency.Requirement, error) {
-	var found problem.Violations
+}, found *problem.Violations,
+) consistency.Request {
 	mode, known := modes[req.GetConsistency()]
 	found.Require(known, "consistency", "is not a known value")
 	request := consistency.Request{
@@ -87,11 +86,7 @@ func requirementOf(ctx context.Context, req interface {
 		request.Wait = wait.AsDuration()
 		found.Require(wait.CheckValid() == nil && request.Wait >= 0, "wait", "must be a valid duration, and not negative")
 	}
-	required, err := of(request)
-	if err = found.Take(err); err == nil {
-		err = found.Err()
-	}
-	return required, err
+	return request
 }
 
 func protoStale(stale []consistency.StaleAggregate) (out []*catalogv1.Lag) {

@@ -31,24 +31,22 @@ func (a restAPI) mount(r chi.Router) {
 	r.Get("/v1/users/{user_id}/engagements", serve.Handler(a.log, a.listEngagements))
 }
 
-// readRequirement reads the headers and the query of a read, and adds their faults to found. of
-// returns the requirement of this type of read. parameters are the query parameters of this read,
-// besides consistency_token, which every read takes.
-func readRequirement(
-	w http.ResponseWriter, r *http.Request, of func(consistency.Request) (consistency.Requirement, error),
-	found *problem.Violations, parameters ...string,
-) (consistency.Requirement, url.Values, error) {
+// readRequest reads the headers and the query of a read, and adds their faults to found. parameters
+// are the query parameters of this read, besides consistency_token, which every read takes.
+func readRequest(
+	w http.ResponseWriter, r *http.Request, found *problem.Violations, parameters ...string,
+) (consistency.Request, url.Values) {
 	query := rest.Query(r, found, append(parameters, "consistency_token")...)
 	request := rest.ConsistencyRequest(w, r, query, found)
 	request.Tenant = auth.Of(r.Context()).Tenant
-	required, err := of(request)
-	return required, query, found.Take(err)
+	return request, query
 }
 
 func (a restAPI) get(w http.ResponseWriter, r *http.Request) error {
 	var found problem.Violations
-	required, _, err := readRequirement(w, r, VideoRequirement, &found)
-	if err != nil {
+	request, _ := readRequest(w, r, &found)
+	required, err := VideoRequirement(request)
+	if err := found.Take(err); err != nil {
 		return err
 	}
 	id := found.UUID("video_id", chi.URLParam(r, "id"))
@@ -69,8 +67,9 @@ func (a restAPI) get(w http.ResponseWriter, r *http.Request) error {
 
 func (a restAPI) list(w http.ResponseWriter, r *http.Request) error {
 	var found problem.Violations
-	required, query, err := readRequirement(w, r, VideoRequirement, &found, "page_size", "page_token", "uploader_id", "q")
-	if err != nil {
+	request, query := readRequest(w, r, &found, "page_size", "page_token", "uploader_id", "q")
+	required, err := VideoRequirement(request)
+	if err := found.Take(err); err != nil {
 		return err
 	}
 	q := Query{

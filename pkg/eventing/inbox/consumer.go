@@ -165,7 +165,7 @@ func (c *Consumer) Run(ctx context.Context) error {
 		return err
 	}
 	defer leave()
-	return c.RunFrom(ctx, c.pull)
+	return c.RunFrom(ctx, c.pull) // the Receive of the client; with Streams it reads each stream to its end
 }
 
 // RunFrom is Run with the messages of receive, such as a test's messages from memory.

@@ -19,7 +19,7 @@
 //	consumer.go      Consumer: receives messages and gathers batches
 //	stream.go        opens the streams, within the budget of budget.go
 //	openstreams.go   receives the messages of the streams, and ends the streams; away.go notices that none works
-//	delivery.go      an event in hand, decoded by a Handler (handler.go, route.go)
+//	delivery.go      an event in hand, decoded by a Handler (handler.go)
 //	turns.go         shares a batch out by tenant
 //	apply.go         applies a batch, or its halves; transaction.go runs the transaction of each
 //	crashloop.go     records starts of events that may end the process

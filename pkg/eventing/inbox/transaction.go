@@ -68,9 +68,9 @@ func (c *Consumer) lockWait(batch []*delivery) time.Duration {
 	return maxLockWait
 }
 
-// tryBatch applies batch in one transaction, which also saves the offset of batch. It returns the
-// outcome of each event. A duplicate has no outcome. If ctx ends, the transaction has drainTime
-// left.
+// tryBatch applies batch in one transaction. If Options have Checkpoints, the transaction also saves the
+// offset of batch. tryBatch returns the outcome of each event. A duplicate has no outcome. If ctx ends, the
+// transaction has drainTime left.
 func (c *Consumer) tryBatch(ctx context.Context, batch []*delivery) (map[uuid.UUID]Outcome, error) {
 	draining, end := after(ctx, drainTime)
 	defer end()

@@ -12,7 +12,7 @@
 //	append.go        Append writes the event; insert.go has its statements; epoch.go reads the
 //	                 owner's present epoch
 //	handover.go      passes the event to the relay of the same process, without a claim;
-//	                 handovers.go keeps the open handovers
+//	                 unresolved.go looks for the events of transactions that may have rolled back
 //	relay.go         Relay starts the goroutines and has Wake; options.go has settings and hooks
 //	scheduler.go     decides what to claim next
 //	claimer.go       claims new events; scanner.go claims retries and rows that a claim missed
@@ -24,10 +24,9 @@
 //	                 wait; savings.go has the events that a tenant's rate allows; turns.go picks the
 //	                 tenant of the next turn, and notes the turn's results; turner.go claims the
 //	                 events of a turn
-//	publisher.go     publishes a batch
-//	settlement.go    turns the broker's answer into a result: published, to be retried, or parked;
-//	                 keeps the results that could not be written
-//	settler.go       writes results into the table, renews leases
+//	publisher.go     publishes a batch, and says what a refusal of the broker means
+//	settler.go       turns the broker's answer into a result, and writes results into the table
+//	leases.go        renews leases; keeps results that could not be written, until their leases end
 //	followups.go     keeps the work that one goroutine leaves for another: published versions
 //	                 (versions.go), and scans (duescans.go)
 //	maintain.go      deletes published events after the retention; reads the backlog

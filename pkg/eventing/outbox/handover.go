@@ -3,7 +3,6 @@ package outbox
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"reflect"
 	"time"
@@ -21,16 +20,6 @@ const (
 	// mostClockAge is the largest age of the reading of the database's clock with which a relay opens
 	// handovers.
 	mostClockError, mostClockAge = time.Second, 3 * queue.HeartbeatEvery
-	// handoverTime is the age at which an open handover is closed. By then its lease is over, and each
-	// claim that began before the end of the lease has ended. Such a claim counts the lease as lasting,
-	// because it compares the lease with the time at which the claim began, even if it sees an event
-	// that was committed after the end of the lease.
-	handoverTime = queue.LeaseTime + queue.ScanTimeout + time.Second
-	// lookPause is the pause before a relay looks for the event of a transaction with an unknown
-	// outcome. The database may still execute the COMMIT meanwhile. Each further pause is four times as
-	// long. lookTries is how many times the relay looks, before it looks a last time when the handover
-	// is closed.
-	lookPause, lookTries = 400 * time.Millisecond, 3
 )
 
 // Handover passes the event of one transaction to the relay of the same process. The relay publishes
@@ -121,62 +110,20 @@ func (h *Handover) Append(ctx context.Context, tx pgx.Tx, with *pgx.Batch, event
 // transaction.
 func isSame(a, b pgx.Tx) bool { return reflect.ValueOf(a).Comparable() && a == b }
 
-// isRolledBack reports whether the transaction has failed so that it cannot commit any more. After other
-// errors it may have committed: the answer to COMMIT may be lost, or a callback of the caller may have
-// failed although the statements succeeded.
-func isRolledBack(tx pgx.Tx, err error) bool {
-	if err == nil || errors.Is(err, pgx.ErrTxClosed) { // another transaction may use the connection already
-		return false
-	}
-	const failed = 'E'
-	conn := tx.Conn()
-	return conn != nil && conn.PgConn().TxStatus() == failed
-}
-
-// Committed tells the relay that the transaction has committed, and reports whether the relay
-// publishes all events of the transaction without a claim. If it returns false, the caller calls
-// [Relay.Wake]. If the event was written within a savepoint, Committed returns false, and the event
-// waits for up to a second.
-func (h *Handover) Committed() bool {
-	if h == nil {
-		return false
-	}
-	accepted := !h.uncertain && h.relay.accept(h)
-	if !accepted {
-		h.Failed()
-	}
-	return accepted && !h.hasUnleased
-}
-
-// Failed tells the relay that the transaction has ended with an error. It may have committed
-// nevertheless, because the answer to COMMIT may be lost. The relay looks for the event within half a
-// second, twice more in the next seconds, and 33 s after Append. By then the lease and all claims that
-// began before its end are over. If the transaction had events without a lease, the caller calls
-// [Relay.Wake], too.
-func (h *Handover) Failed() {
-	if h != nil {
-		h.lookFor(1)
-	}
-}
-
-// lookFor looks for the event after a pause (see inFlight.handBack), until it has looked lookTries
-// times or the handover is closed. try is the number of the next look, from 1.
-func (h *Handover) lookFor(try int) {
-	if try > lookTries || !h.relay.inFlight.isOpen(h) {
-		return
-	}
-	time.AfterFunc(jittered(lookPause<<(2*(try-1))), func() {
-		h.relay.inFlight.handBack(h)
-		h.lookFor(try + 1)
-	})
-}
-
 // asRead returns e as a claim would read it from the table. So the message is the same with and
 // without a claim. The payload is a copy, because the caller may reuse its slice after Append.
 func asRead(e eventing.Event) eventing.Event {
 	e.OccurredAt = e.OccurredAt.UTC().Truncate(time.Microsecond)
 	e.Payload, e.SourceEventID = bytes.Clone(notNull(e.Payload)), uuid.Nil
 	return e
+}
+
+// acceptHandovers makes open accept handovers from now on. Their batches go to the channel in the
+// parameter to. The channel has room for all events that may be in flight, so no send to it waits.
+func (f *inFlight) acceptHandovers(to chan<- *leasedBatch) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.handedTo = to
 }
 
 // open opens h for a transaction that is about to write events, and returns the lease of the event.
@@ -208,6 +155,35 @@ func (f *followUps) open(h *Handover, inFlight *inFlight) bool {
 	return f.seen != "" && f.heldTenant(h.event.Tenant()) == nil && inFlight.open(h)
 }
 
+// open adds h to the open handovers and returns true. It returns false if the relay does not run, is
+// about to end, or has no room. An open handover counts as an event in flight. Handovers leave room for
+// two claims. open expects the lock of followUps.
+func (f *inFlight) open(h *Handover) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.handedTo == nil || f.ending || f.events >= claimEvents || f.bytes >= claimBytes || f.events+f.reserved*claimEvents >= maxEvents {
+		return false
+	}
+	f.handovers[h] = struct{}{}
+	f.events, f.bytes = f.events+1, f.bytes+h.size
+	return true
+}
+
+// Committed tells the relay that the transaction has committed, and reports whether the relay
+// publishes all events of the transaction without a claim. If it returns false, the caller calls
+// [Relay.Wake]. If the event was written within a savepoint, Committed returns false, and the event
+// waits for up to a second.
+func (h *Handover) Committed() bool {
+	if h == nil {
+		return false
+	}
+	accepted := !h.uncertain && h.relay.accept(h)
+	if !accepted {
+		h.Failed()
+	}
+	return accepted && !h.hasUnleased
+}
+
 // accept sends the committed event of a handover to the publishers. It returns false if the event's
 // lease ends too soon, if the relay ends, or if the event has no lease.
 func (r *Relay) accept(h *Handover) bool {
@@ -223,22 +199,45 @@ func (r *Relay) accept(h *Handover) bool {
 	return accepted
 }
 
-// isOver reports whether the lease of a handover is over, and each claim that began before the end of
-// the lease has ended. From then on a claim finds the event if its transaction commits. clock must be a
-// reading from after the end of the lease, as the clock of this process measures the lease. An earlier
-// reading would not show that the database's clock was set back meanwhile. If it was set back, the
-// lease lasts longer.
-func (h *Handover) isOver(now time.Time, clock queue.Clock) bool {
-	return now.Sub(h.opened) > handoverTime && clock.Answered.Sub(h.opened) > queue.LeaseTime &&
-		clock.At(now).Sub(h.since) > handoverTime
+// accept makes b a batch in flight, and sends it to the publishers. b is the batch of a handover whose
+// transaction has committed. If a claim has found the event in the meantime, the event is in flight
+// already, and accept sends nothing. accept returns false if the handover is closed, or while the relay
+// looks for its event. It also returns false if the relay is about to end. Then the publishers may
+// hand the batch back.
+func (f *inFlight) accept(h *Handover, b *leasedBatch) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if earlier := f.batches[h.event.ID]; earlier != nil && earlier.unresolved != nil {
+		return false
+	}
+	if f.handedTo == nil || !f.close(h) {
+		return false
+	}
+	b.low, b.lowBehind = h.low, h.low
+	f.send(b)
+	return !f.ending
+}
+
+// send makes b a batch in flight, and sends it to the publishers. It does nothing if the event is in
+// flight already. It expects the lock.
+func (f *inFlight) send(b *leasedBatch) {
+	if f.batches[b.events.Head()] == nil {
+		f.batches[b.events.Head()] = b
+		f.account(b, 1)
+		f.handedTo <- b
+	}
+}
+
+// close removes h from the open handovers, and reports whether h was open. It expects the lock.
+func (f *inFlight) close(h *Handover) bool {
+	_, open := f.handovers[h]
+	if open {
+		delete(f.handovers, h)
+		f.events, f.bytes = f.events-1, f.bytes-h.size
+		f.signalRoom()
+	}
+	return open
 }
 
 // leaseUntil is when the lease ends at the earliest, by the clock of this process.
 func (h *Handover) leaseUntil() time.Time { return h.opened.Add(queue.LeaseTime - h.clockError) }
-
-// expireHandovers looks for the events of the handovers whose leases are over, a last time.
-func (r *Relay) expireHandovers(now time.Time) {
-	if clock := r.clock.Load(); clock != nil {
-		r.inFlight.expireHandovers(now, *clock)
-	}
-}

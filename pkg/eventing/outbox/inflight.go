@@ -69,7 +69,7 @@ func (b *leasedBatch) renewed(sent time.Time) {
 
 // inFlight is the set of batches that a relay has leased, and of handovers. It bounds the relay's
 // memory. shares.go has its methods on the counts, room.go those on the room for claims, and
-// handovers.go those on open handovers.
+// handover.go and unresolved.go those on open handovers.
 type inFlight struct {
 	mu            sync.Mutex
 	batches       map[uuid.UUID]*leasedBatch // by head
@@ -86,7 +86,7 @@ type inFlight struct {
 	// has not answered yet.
 	retrying int
 
-	handovers map[*Handover]struct{} // the open ones, see handovers.go
+	handovers map[*Handover]struct{} // the open ones, see handover.go
 	// handedTo is the channel to the publishers for the batches of handovers. It is nil unless the relay
 	// runs.
 	handedTo chan<- *leasedBatch

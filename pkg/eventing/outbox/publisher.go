@@ -207,6 +207,22 @@ func (r *Relay) updatePause(ctx, flying context.Context, p *topicPause, b *lease
 	}
 }
 
+// refuse returns the failure of a refused event. The event is retried, or parked if this was its
+// last attempt.
+func (r *Relay) refuse(ctx context.Context, e queue.Event, reason error) *queue.Failure {
+	attempt := e.Refusals + 1
+	park := attempt >= r.options.MaxAttempts
+	level := slog.LevelWarn
+	if park {
+		level = slog.LevelError
+	}
+	if p := r.pauses[e.AggregateType]; park && p != nil {
+		p.forget(e.Key())
+	}
+	r.log.Log(e.InTrace(ctx), level, "broker refused event", append(e.LogAttrs(), "attempt", attempt, "parked", park, "error", reason)...)
+	return &queue.Failure{Reason: reason.Error(), RetryIn: r.options.RefusalBackoff.Delay(attempt), Refused: true, Park: park}
+}
+
 // reportPause logs a pause that has begun or goes on, and passes it to observePause. It does nothing if
 // the topic has resumed meanwhile.
 func (r *Relay) reportPause(ctx context.Context, p *topicPause, err error) {

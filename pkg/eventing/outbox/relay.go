@@ -171,10 +171,10 @@ func (r *Relay) Run(ctx context.Context) error {
 	var publishing, settling, background sync.WaitGroup
 	for range publishesInFlight {
 		publishing.Go(func() {
-			for h := range toPublish {
-				answer := r.send(last, flying, h)
-				r.inFlight.answer(h)
-				results <- publishResult{h, answer}
+			for b := range toPublish {
+				answer := r.send(last, flying, b)
+				r.inFlight.answer(b)
+				results <- publishResult{b, answer}
 			}
 		})
 	}

@@ -2,12 +2,33 @@ package outbox
 
 import (
 	"context"
-	"maps"
 	"slices"
 	"time"
 
 	"example.com/lockstep/pkg/eventing/outbox/queue"
 )
+
+// publishResult is a batch that has been sent, with the result of publishing it.
+type publishResult struct {
+	batch  *leasedBatch
+	report report
+}
+
+// unsettled is a result of publishing that is not yet written into the table.
+type unsettled struct {
+	publishResult
+
+	settlement queue.Settlement
+	// mayBeGone is true for the second settlement of a batch (see removeSettled), and for the search for a
+	// handover's event, which may not exist. If the lease of such a result is gone, nothing is lost.
+	mayBeGone bool
+	tries     int
+	notBefore time.Time // when to try next
+}
+
+// weight is how much the result counts against the settler's limit. It is the number of published
+// events, or 1 if no event was published.
+func (u *unsettled) weight() int { return max(1, u.settlement.Published) }
 
 // settler writes results into the table. Only the settling goroutine uses it. The batches of
 // waiting results count as in flight, and the bound of inFlight limits their number.
@@ -60,6 +81,60 @@ func (r *Relay) settleLoop(ctx, closing context.Context, results <-chan publishR
 		s.settleDue(ctx, closing, renew.C)
 		retry.Reset(s.untilNext())
 	}
+}
+
+const (
+	// gatherTime is the longest time that a result waits for half of the events in flight, unless the
+	// last statement was sent less than settleEvery ago.
+	gatherTime = 2 * time.Millisecond
+	// settleEvery is the least time between two statements, unless the results need several. Only an
+	// event behind a published event of its aggregate waits for the mark. Without settleEvery, a relay
+	// with a thousand events a second sent a statement for every second event, and these statements
+	// cost more than all its other work.
+	settleEvery = 5 * time.Millisecond
+)
+
+// gather returns first and the other results that arrive until settleEvery after the last statement. As
+// long as these results have fewer than half of the events in flight, gather also waits until
+// gatherTime is over. The waits are worth it because a statement for a few results costs as much as a
+// statement for one result.
+func (s *settler) gather(first publishResult, results <-chan publishResult) []publishResult {
+	batch, events := []publishResult{first}, len(first.batch.events)
+	pause, gathered := s.sentAt.Add(settleEvery), time.Now().Add(gatherTime)
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		until := pause
+		if 2*events < s.inFlight.total() {
+			until = later(pause, gathered)
+		}
+		wait := time.Until(until)
+		if wait <= 0 && len(results) == 0 {
+			return batch
+		}
+		timer.Reset(wait)
+		select {
+		case l, ok := <-results:
+			if !ok {
+				return batch
+			}
+			batch, events = append(batch, l), events+len(l.batch.events)
+		case <-timer.C:
+		}
+	}
+}
+
+// settlement turns a result into the settlement that is written into the table.
+func (r *Relay) settlement(ctx context.Context, p publishResult) queue.Settlement {
+	o := queue.Settlement{Batch: p.batch.events, Published: p.report.published}
+	switch {
+	case p.report.err == nil || p.report.published == len(p.batch.events):
+	case p.report.refused:
+		o.Failure = r.refuse(ctx, p.batch.events[o.Published], p.report.err)
+	case ctx.Err() == nil: // otherwise the shutdown may have caused the error
+		o.Failure = &queue.Failure{Reason: p.report.err.Error(), RetryIn: p.report.wait}
+	}
+	return o
 }
 
 // settleDue settles all results that are due, in as many statements as needed.
@@ -144,66 +219,16 @@ func (s *settler) settle(ctx, closing context.Context, part []*unsettled) {
 	}
 }
 
-// renew extends the leases that have used up a third of their time. If another relay has taken over
-// the lease of a batch, no further request of the batch starts. If another transaction has locked
-// the row that has a lease, the lease stays as it was.
-func (r *Relay) renew(ctx context.Context) {
-	r.expireHandovers(time.Now())
-	due := r.inFlight.dueForRenewal()
-	if len(due) == 0 {
-		return
-	}
-	sent := time.Now()
-	held, lost, err := r.queue.Renew(ctx, r.token, slices.Collect(maps.Keys(due)))
-	if err != nil {
-		r.log.WarnContext(ctx, "leases not renewed", "error", err)
-		return
-	}
-	for _, id := range held {
-		due[id].renewed(sent)
-	}
-	for _, id := range lost {
-		due[id].extend(sent)
-	}
-}
-
-const (
-	// gatherTime is the longest time that a result waits for half of the events in flight, unless the
-	// last statement was sent less than settleEvery ago.
-	gatherTime = 2 * time.Millisecond
-	// settleEvery is the least time between two statements, unless the results need several. Only an
-	// event behind a published event of its aggregate waits for the mark. Without settleEvery, a relay
-	// with a thousand events a second sent a statement for every second event, and these statements
-	// cost more than all its other work.
-	settleEvery = 5 * time.Millisecond
-)
-
-// gather returns first and the other results that arrive until settleEvery after the last statement. As
-// long as these results have fewer than half of the events in flight, gather also waits until
-// gatherTime is over. The waits are worth it because a statement for a few results costs as much as a
-// statement for one result.
-func (s *settler) gather(first publishResult, results <-chan publishResult) []publishResult {
-	batch, events := []publishResult{first}, len(first.batch.events)
-	pause, gathered := s.sentAt.Add(settleEvery), time.Now().Add(gatherTime)
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	for {
-		until := pause
-		if 2*events < s.inFlight.total() {
-			until = later(pause, gathered)
-		}
-		wait := time.Until(until)
-		if wait <= 0 && len(results) == 0 {
-			return batch
-		}
-		timer.Reset(wait)
-		select {
-		case l, ok := <-results:
-			if !ok {
-				return batch
-			}
-			batch, events = append(batch, l), events+len(l.batch.events)
-		case <-timer.C:
+// removeSettled removes the batches of results from the batches in flight. If a claim has found a batch
+// again, removeSettled hands the batch back first, because there may be no publisher for the lease that
+// this claim took.
+func (s *settler) removeSettled(results []*unsettled) {
+	for _, u := range results {
+		if b := u.batch; !s.inFlight.remove(b) {
+			s.waiting = append(s.waiting, &unsettled{
+				publishResult: publishResult{batch: b}, settlement: queue.Settlement{Batch: b.events}, mayBeGone: true,
+			})
 		}
 	}
+	s.inFlight.signalRoom()
 }

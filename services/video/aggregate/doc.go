@@ -32,9 +32,9 @@
 //
 //   - transaction.go: [Write], the transaction of every write: the row, its event and the
 //     idempotency key commit together or not at all
-//   - revision.go: versions, times, and the preconditions of a write
+//   - revision.go: versions, times, the preconditions of a write, and the parts of a token and of an
+//     event that do not depend on the type
 //   - owner.go: the user that a row belongs to, and the callers that may act for that user
-//   - events.go: the parts of an event that do not depend on its type
 //   - store.go: reads, with the time of the state that they return
 //   - rest.go, grpc.go: the headers and the metadata of a write
 package aggregate

@@ -133,8 +133,7 @@ func writeInEpoch[T any](
 		return result, nil, err
 	}
 	err = w.writer.Write(ctx, Scope(caller), name, func(tx *txn.Tx) (err error) {
-		t = newTx(tx, caller, epoch, r)
-		t.handover = w.relay.Handover()
+		t = &Tx{tx: tx, Tenant: caller.Tenant, Epoch: epoch, request: r, handover: w.relay.Handover(), batch: &pgx.Batch{}}
 		result.Value, err = do(ctx, t)
 		return err
 	})
@@ -182,10 +181,6 @@ type Tx struct {
 	events   int
 	// present is the owner's epoch as Append has read it, or 0 if Append has not read it.
 	present int64
-}
-
-func newTx(tx *txn.Tx, caller auth.Principal, epoch int64, r idempotency.Request) *Tx {
-	return &Tx{tx: tx, Tenant: caller.Tenant, Epoch: epoch, request: r, batch: &pgx.Batch{}}
 }
 
 // OfTenant adds the tenant to the name of a lock. Without the tenant in the name, a writer of

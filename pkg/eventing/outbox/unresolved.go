@@ -1,20 +1,62 @@
 package outbox
 
 import (
+	"errors"
 	"slices"
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 
 	"example.com/lockstep/pkg/eventing/outbox/queue"
 )
 
-// acceptHandovers makes open accept handovers from now on. Their batches go to the channel in the
-// parameter to. The channel has room for all events that may be in flight, so no send to it waits.
-func (f *inFlight) acceptHandovers(to chan<- *leasedBatch) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.handedTo = to
+const (
+	// handoverTime is the age at which an open handover is closed. By then its lease is over, and each
+	// claim that began before the end of the lease has ended. Such a claim counts the lease as lasting,
+	// because it compares the lease with the time at which the claim began, even if it sees an event
+	// that was committed after the end of the lease.
+	handoverTime = queue.LeaseTime + queue.ScanTimeout + time.Second
+	// lookPause is the pause before a relay looks for the event of a transaction with an unknown
+	// outcome. The database may still execute the COMMIT meanwhile. Each further pause is four times as
+	// long. lookTries is how many times the relay looks, before it looks a last time when the handover
+	// is closed.
+	lookPause, lookTries = 400 * time.Millisecond, 3
+)
+
+// isRolledBack reports whether the transaction has failed so that it cannot commit any more. After other
+// errors it may have committed: the answer to COMMIT may be lost, or a callback of the caller may have
+// failed although the statements succeeded.
+func isRolledBack(tx pgx.Tx, err error) bool {
+	if err == nil || errors.Is(err, pgx.ErrTxClosed) { // another transaction may use the connection already
+		return false
+	}
+	const failed = 'E'
+	conn := tx.Conn()
+	return conn != nil && conn.PgConn().TxStatus() == failed
+}
+
+// Failed tells the relay that the transaction has ended with an error. It may have committed
+// nevertheless, because the answer to COMMIT may be lost. The relay looks for the event within half a
+// second, twice more in the next seconds, and 33 s after Append. By then the lease and all claims that
+// began before its end are over. If the transaction had events without a lease, the caller calls
+// [Relay.Wake], too.
+func (h *Handover) Failed() {
+	if h != nil {
+		h.lookFor(1)
+	}
+}
+
+// lookFor looks for the event after a pause (see inFlight.handBack), until it has looked lookTries
+// times or the handover is closed. try is the number of the next look, from 1.
+func (h *Handover) lookFor(try int) {
+	if try > lookTries || !h.relay.inFlight.isOpen(h) {
+		return
+	}
+	time.AfterFunc(jittered(lookPause<<(2*(try-1))), func() {
+		h.relay.inFlight.handBack(h)
+		h.lookFor(try + 1)
+	})
 }
 
 // refuseHandovers opens no more handovers, because the relay is about to end.
@@ -35,20 +77,6 @@ func (f *inFlight) endHandovers() {
 	f.handedTo = nil
 }
 
-// open adds h to the open handovers and returns true. It returns false if the relay does not run, is
-// about to end, or has no room. An open handover counts as an event in flight. Handovers leave room for
-// two claims. open expects the lock of followUps.
-func (f *inFlight) open(h *Handover) bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.handedTo == nil || f.ending || f.events >= claimEvents || f.bytes >= claimBytes || f.events+f.reserved*claimEvents >= maxEvents {
-		return false
-	}
-	f.handovers[h] = struct{}{}
-	f.events, f.bytes = f.events+1, f.bytes+h.size
-	return true
-}
-
 func (f *inFlight) isOpen(h *Handover) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -61,46 +89,6 @@ func (f *inFlight) forget(h *Handover) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.close(h)
-}
-
-// close removes h from the open handovers, and reports whether h was open. It expects the lock.
-func (f *inFlight) close(h *Handover) bool {
-	_, open := f.handovers[h]
-	if open {
-		delete(f.handovers, h)
-		f.events, f.bytes = f.events-1, f.bytes-h.size
-		f.signalRoom()
-	}
-	return open
-}
-
-// accept makes b a batch in flight, and sends it to the publishers. b is the batch of a handover whose
-// transaction has committed. If a claim has found the event in the meantime, the event is in flight
-// already, and accept sends nothing. accept returns false if the handover is closed, or while the relay
-// looks for its event. It also returns false if the relay is about to end. Then the publishers may
-// hand the batch back.
-func (f *inFlight) accept(h *Handover, b *leasedBatch) bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if earlier := f.batches[h.event.ID]; earlier != nil && earlier.unresolved != nil {
-		return false
-	}
-	if f.handedTo == nil || !f.close(h) {
-		return false
-	}
-	b.low, b.lowBehind = h.low, h.low
-	f.send(b)
-	return !f.ending
-}
-
-// send makes b a batch in flight, and sends it to the publishers. It does nothing if the event is in
-// flight already. It expects the lock.
-func (f *inFlight) send(b *leasedBatch) {
-	if f.batches[b.events.Head()] == nil {
-		f.batches[b.events.Head()] = b
-		f.account(b, 1)
-		f.handedTo <- b
-	}
 }
 
 // handBack looks for the event of an open handover, and hands the event back if it is in the table: the
@@ -123,6 +111,23 @@ func (f *inFlight) tryHandBack(h *Handover) {
 		events: queue.Batch{{Event: h.event}}, low: h.low, lowBehind: h.low,
 		leaseUntil: h.leaseUntil(), unresolved: h, leaseOver: h.leaseOver,
 	})
+}
+
+// isOver reports whether the lease of a handover is over, and each claim that began before the end of
+// the lease has ended. From then on a claim finds the event if its transaction commits. clock must be a
+// reading from after the end of the lease, as the clock of this process measures the lease. An earlier
+// reading would not show that the database's clock was set back meanwhile. If it was set back, the
+// lease lasts longer.
+func (h *Handover) isOver(now time.Time, clock queue.Clock) bool {
+	return now.Sub(h.opened) > handoverTime && clock.Answered.Sub(h.opened) > queue.LeaseTime &&
+		clock.At(now).Sub(h.since) > handoverTime
+}
+
+// expireHandovers looks for the events of the handovers whose leases are over, a last time.
+func (r *Relay) expireHandovers(now time.Time) {
+	if clock := r.clock.Load(); clock != nil {
+		r.inFlight.expireHandovers(now, *clock)
+	}
 }
 
 // expireHandovers looks a last time for the events of the handovers whose leases are over, and hands

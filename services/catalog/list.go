@@ -2,6 +2,7 @@ package catalog
 
 import (
 	"cmp"
+	"context"
 
 	"github.com/google/uuid"
 
@@ -53,17 +54,55 @@ func (q *Query) check() (before uuid.UUID, err error) {
 	return rest.ParsePageToken(q.PageToken, q.filter(), &bad), bad.Err()
 }
 
-// text is the length of v's text in an answer, in bytes.
-func (v Video) text() int { return rest.TextSize(v.Title, v.Description) }
-
 // filter is the part of the query that a page token is bound to.
 func (q *Query) filter() string { return q.Caller.Scope() + q.UploaderID + " " + q.Title }
 
-// VideoRequirement returns the freshness that q requires. Of the positions in q's token, the
-// positions of videos count.
-// The positions of engagements count, too, because the counters of a video are sums over engagements.
-func VideoRequirement(q consistency.Request) (consistency.Requirement, error) {
-	required, err := q.Requirement(videoType, isCanonical)
-	required, err = withEngagements(required, err)
-	return required, problemOf(err)
+// List returns one page of the videos that are not deleted, newest first. It waits until the
+// projections have the versions that required names. If a version does not arrive in time, List
+// fetches the video from the owner. One snapshot is used for the page and for the check that the
+// projection has the versions of the videos.
+func (s *Service) List(ctx context.Context, q Query, required consistency.Requirement) (Page, error) {
+	refuseFullyConsistent(required, &q.Found)
+	before, err := q.check()
+	if err != nil {
+		return Page{}, err
+	}
+	page := videoPage{service: s, query: q, before: before}
+	counted := s.counted(q.Caller, required, nil)
+	outcome, stale, err := s.projector.videos.List(ctx, counted, s.writer, required.OfType(videoType), &page)
+	if err != nil {
+		return Page{}, problemOf(err)
+	}
+	videos, next := rest.CutPage(page.videos, rest.FitPage(page.videos, q.PageSize, Video.text),
+		func(v Video) uuid.UUID { return v.ID }, q.filter())
+	stale = append(stale, counted.stale...)
+	return Page{Videos: videos, Next: next, Source: sourceOf(outcome), Stale: stale}, nil
 }
+
+// videoPage is the projection.Page of one List.
+type videoPage struct {
+	service *Service
+	query   Query
+	before  uuid.UUID
+	videos  []Video
+}
+
+// Tenant returns the caller's tenant.
+func (p *videoPage) Tenant() string { return p.query.Caller.Tenant }
+
+// Positions reads the positions of the tenant's videos.
+func (p *videoPage) Positions(ctx context.Context, wanted []consistency.Position) ([]consistency.Position, error) {
+	return videos{db: p.service.db}.positions(ctx, scopeOf(p.query.Caller), wanted)
+}
+
+// Read reads the page. If the query is a search, Read first waits for the query's turn.
+func (p *videoPage) Read(ctx context.Context, positions []consistency.Position) (reached int, err error) {
+	err = p.service.searches.do(ctx, p.query, func(ctx context.Context) (err error) {
+		p.videos, reached, err = listVideos(ctx, p.service.db, p.query, p.before, positions)
+		return err
+	})
+	return reached, err
+}
+
+// text is the length of v's text in an answer, in bytes.
+func (v Video) text() int { return rest.TextSize(v.Title, v.Description) }
