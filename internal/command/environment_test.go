@@ -38,9 +38,9 @@ func TestValuesAreRead(t *testing.T) {
 	})
 	got := []any{
 		r.Required("PROJECT"), r.Int("PORT", 8080, 1, 65535), r.RequiredURL("DATABASE_URL"),
-		r.HostPort("ADDR", ""), r.Level("LOG_LEVEL", slog.LevelInfo),
+		r.HostPort("ADDR", ""), r.Level("LOG_LEVEL", slog.LevelInfo), r.String("PROJECT", "local"),
 	}
-	want := []any{"p", 9000, "postgresql://u:p@h/db", "video.internal:443", slog.LevelWarn}
+	want := []any{"p", 9000, "postgresql://u:p@h/db", "video.internal:443", slog.LevelWarn, "p"}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("values (-want +got):\n%s", diff)
 	}

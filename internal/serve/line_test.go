@@ -77,6 +77,18 @@ func TestAFailingRequestLeavesAShortLine(t *testing.T) {
 	}
 }
 
+// A text from a request stays readable, but for the characters that take more than a byte in JSON.
+func TestATextOfARequestIsReadable(t *testing.T) {
+	t.Parallel()
+	var logs bytes.Buffer
+	r := httptest.NewRequest(http.MethodGet, "/nowhere", nil)
+	r.Header.Set("User-Agent", `curl/8 ~ "q" \ é`)
+	inProduction(t, &logs, slog.LevelInfo).rest.ServeHTTP(httptest.NewRecorder(), r)
+	if want := `"userAgent":"curl/8 ~ ?q? ? ?"`; !strings.Contains(logs.String(), want) {
+		t.Errorf("the line has no %s: %s", want, logs.String())
+	}
+}
+
 func TestLinesHoldNoPersonalData(t *testing.T) {
 	t.Parallel()
 	var logs bytes.Buffer

@@ -19,6 +19,7 @@ func TestWrongVariablesAreNamed(t *testing.T) {
 		{endpoint, "127.0.0.1:4317"},
 		{endpoint, "grpc://collector:4317"},
 		{endpoint, "http://"},
+		{endpoint, "collector/v1"},
 		{"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "://collector"},
 		{"OTEL_EXPORTER_OTLP_HEADERS", "api-key"},
 		{"OTEL_EXPORTER_OTLP_METRICS_HEADERS", "api-key=%zz"},
@@ -43,6 +44,7 @@ func TestWrongVariablesAreNamed(t *testing.T) {
 		{"OTEL_TRACES_SAMPLER", "parentbased_traceid"},
 		{"OTEL_TRACES_SAMPLER_ARG", "1%"},
 		{"OTEL_TRACES_SAMPLER_ARG", "7"},
+		{"OTEL_TRACES_SAMPLER_ARG", "-0.1"},
 		{"OTEL_TRACES_SAMPLER_ARG", "NaN"},
 		{"OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE", "deltas"},
 		{"OTEL_EXPORTER_OTLP_METRICS_DEFAULT_HISTOGRAM_AGGREGATION", "exponential"},
@@ -74,7 +76,7 @@ func TestRightVariablesAreTaken(t *testing.T) {
 		{endpoint, "unix:///run/collector.sock"},
 		{endpoint, "unix-abstract:collector"},
 		{endpoint, "passthrough:///127.0.0.1:4317"},
-		{endpoint, "//127.0.0.1:4317"},
+		{endpoint, "//127.0.0.1:4317/"},
 		{endpoint, "http://[::1]:4317"},
 		{endpoint, "collector.example.com"},
 		{endpoint, " http://collector:4317\n"},
@@ -92,13 +94,13 @@ func TestRightVariablesAreTaken(t *testing.T) {
 		{"OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT", "-1"},
 		{"OTEL_TRACES_SAMPLER", "ParentBased_Always_On"},
 		{"OTEL_TRACES_SAMPLER", " always_off "},
-		{"OTEL_TRACES_SAMPLER_ARG", "0.01"},
+		{"OTEL_TRACES_SAMPLER_ARG", "1"},
 		{"OTEL_TRACES_SAMPLER_ARG", "of another sampler"},
 		{"OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE", "Delta"},
 	} {
 		t.Run(tc.name+"="+strings.ReplaceAll(tc.value, "/", "_"), func(t *testing.T) {
 			t.Setenv(endpoint, "http://localhost:4318")
-			if tc.value == "0.01" {
+			if tc.value == "1" {
 				t.Setenv("OTEL_TRACES_SAMPLER", "traceidratio")
 			}
 			shutdown := setup(t, map[string]string{

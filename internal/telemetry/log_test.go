@@ -54,9 +54,9 @@ func TestLinesHaveTheShapeOfCloudLogging(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
 	log := telemetry.Logger(&out, slog.LevelInfo, "video", "my-project")
-	log.With("lane", 3).WarnContext(inSpan(t), "publish deferred", slog.Group("event", "msg", "kept", "level", "kept"))
+	log.With("lane", 3).WarnContext(inSpan(t), "publish deferred", "level", "kept", slog.Group("event", "msg", "kept", "level", "kept"))
 	want := map[string]any{
-		"severity": "WARNING", "message": "publish deferred", "service": "video", "lane": 3.0,
+		"severity": "WARNING", "message": "publish deferred", "service": "video", "lane": 3.0, "level": "kept",
 		"event":                                map[string]any{"msg": "kept", "level": "kept"},
 		"logging.googleapis.com/trace":         "projects/my-project/traces/" + traceID,
 		"logging.googleapis.com/spanId":        spanID,

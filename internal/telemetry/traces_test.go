@@ -87,12 +87,18 @@ func (asked) Set(string, string) {}
 func (asked) Keys() []string     { return nil }
 
 func TestTextsOfSpansAreBounded(t *testing.T) {
-	defer setup(t, map[string]string{"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://COLLECTOR"})()
-	_, span := otel.Tracer("test").Start(t.Context(), "work")
-	defer span.End()
-	span.SetAttributes(attribute.String("text", strings.Repeat("a", 5000)))
-	if got := span.(sdktrace.ReadOnlySpan).Attributes(); len(got) != 1 || len(got[0].Value.AsString()) != 1<<10 {
-		t.Errorf("%d attributes of a span, want one of 1024 bytes", len(got))
+	for limit, want := range map[string]int{"": 1 << 10, "2000": 2000} {
+		t.Run(limit, func(t *testing.T) {
+			defer setup(t, map[string]string{
+				"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://COLLECTOR", "OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT": limit,
+			})()
+			_, span := otel.Tracer("test").Start(t.Context(), "work")
+			defer span.End()
+			span.SetAttributes(attribute.String("text", strings.Repeat("a", 5000)))
+			if got := span.(sdktrace.ReadOnlySpan).Attributes(); len(got) != 1 || len(got[0].Value.AsString()) != want {
+				t.Errorf("%d attributes of a span, want one of %d bytes", len(got), want)
+			}
+		})
 	}
 }
 

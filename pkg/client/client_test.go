@@ -19,13 +19,14 @@ import (
 func TestNewRefuses(t *testing.T) {
 	t.Parallel()
 	token := func(context.Context) (string, error) { return "t", nil }
-	for want, o := range map[string]client.Options{
-		"Video":   {Video: "localhost", Catalog: "localhost:8081"},
-		"Catalog": {Video: "localhost:8080"},
-		"TLS":     {Video: "127.0.0.1:8080", Catalog: "catalog.example.org:443", Token: token},
+	for o, want := range map[*client.Options]string{
+		{Video: "localhost", Catalog: "localhost:8081"}:                             "Video",
+		{Video: "localhost:8080"}:                                                   "Catalog",
+		{Video: "127.0.0.1:8080", Catalog: "catalog.example.org:443", Token: token}: "TLS",
+		{Video: "192.0.2.1:8080", Catalog: "localhost:8081", Token: token}:          "TLS",
 	} {
-		if c, err := client.New(o); err == nil || !strings.Contains(err.Error(), "client: "+want+":") {
-			t.Errorf("%+v: %v, %v, want an error that names %s", o, c, err, want)
+		if c, err := client.New(*o); err == nil || !strings.Contains(err.Error(), "client: "+want+":") {
+			t.Errorf("%+v: %v, %v, want an error that names %s", *o, c, err, want)
 		}
 	}
 	for _, o := range []client.Options{

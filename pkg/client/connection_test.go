@@ -3,6 +3,7 @@ package client_test
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"net"
 	"reflect"
 	"strings"
@@ -201,7 +202,7 @@ func TestADeadConnectionIsReplaced(t *testing.T) {
 	})
 }
 
-// A program that sets no deadline does not wait for ever.
+// A program that sets no deadline does not wait for ever. A deadline that it sets counts, also a later one.
 func TestACallWithoutADeadlineEnds(t *testing.T) {
 	t.Parallel()
 	onNetwork(t, func(t *testing.T, c *client.Client, _ *network, f *flaky) {
@@ -209,12 +210,39 @@ func TestACallWithoutADeadlineEnds(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		defer time.AfterFunc(time.Hour, cancel).Stop()
-		began := time.Now()
-		_, err := c.Catalog.GetVideo(ctx, &catalogv1.GetVideoRequest{})
-		if took := time.Since(began); status.Code(err) != codes.DeadlineExceeded || took != client.DefaultTimeout {
-			t.Errorf("a call ended after %s: %v, want DEADLINE_EXCEEDED after %s", took, err, client.DefaultTimeout)
+		ends := func(ctx context.Context, want time.Duration) {
+			began := time.Now()
+			_, err := c.Catalog.GetVideo(ctx, &catalogv1.GetVideoRequest{})
+			if took := time.Since(began); status.Code(err) != codes.DeadlineExceeded || took != want {
+				t.Errorf("a call ended after %s: %v, want DEADLINE_EXCEEDED after %s", took, err, want)
+			}
 		}
+		ends(ctx, client.DefaultTimeout)
+		patient, end := context.WithTimeout(ctx, 2*client.DefaultTimeout)
+		defer end()
+		ends(patient, 2*client.DefaultTimeout)
 	})
+}
+
+// A call is not made without the user's token.
+func TestACallWithoutItsTokenIsNotMade(t *testing.T) {
+	t.Parallel()
+	lis, f := bufconn.Listen(1<<16), new(flaky)
+	server := grpc.NewServer(grpc.UnknownServiceHandler(f.serve))
+	go func() { _ = server.Serve(lis) }() // ends with an error when it is stopped
+	defer server.Stop()
+	c, err := client.New(client.Options{
+		Video: "127.0.0.1:1", Catalog: "127.0.0.1:1", Token: func(context.Context) (string, error) { return "", errors.New("signed out") },
+		DialOptions: []grpc.DialOption{grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return lis.DialContext(ctx) })},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	_, err = c.Videos.DeleteVideo(t.Context(), &videov1.DeleteVideoRequest{})
+	if err == nil || !strings.Contains(err.Error(), "signed out") || f.calls.Load() > 0 {
+		t.Errorf("%d calls are made: %v", f.calls.Load(), err)
+	}
 }
 
 // A further option does not take the connection's security away, so a token never travels in plain text.

@@ -116,7 +116,7 @@ func TestReadsOfMany(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if none := a.videoRows(ids[0]); len(none.GetVideos()) > 0 || none.GetEpoch() != 1 || none.GetAsOf() == nil {
+	if none := a.videoRows(slices.Repeat(ids[:1], 32)...); len(none.GetVideos()) > 0 || none.GetEpoch() != 1 || none.GetAsOf() == nil {
 		t.Errorf("of none: %v; want the state of the database", none)
 	}
 }

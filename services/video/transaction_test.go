@@ -77,6 +77,9 @@ func (r *trips) add(ctx context.Context, _ *pgx.Conn, trip pgtest.Trip) {
 	if len(trip) > 1 {
 		name = "batch"
 	}
+	if trip.Contains("FROM videos WHERE video_id = $1 FOR UPDATE") && trip.Contains("UPDATE videos") {
+		name += " that locks the row again"
+	}
 	if _, limited := ctx.Deadline(); !limited {
 		name += " without a deadline"
 	}

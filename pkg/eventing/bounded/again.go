@@ -50,7 +50,7 @@ func isAway(err error) bool {
 			slices.Contains([]string{"57P05", "25006"}, pg.Code) || // a session that was idle, or is of a former primary
 			slices.Contains([]string{"08", "53", "58"}, pg.Code[:min(2, len(pg.Code))]) // connection, resources, system
 	}
-	var network net.Error // also a deadline
+	var network net.Error // also a deadline, and net.ErrClosed
 	return errors.As(err, &network) || pgconn.SafeToRetry(err) || errors.Is(err, pgconn.ErrConnClosed) ||
-		errors.Is(err, net.ErrClosed) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
+		errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
 }

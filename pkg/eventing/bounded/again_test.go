@@ -3,12 +3,20 @@ package bounded
 import (
 	"context"
 	"errors"
+	"io"
+	"net"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
 )
+
+// unsent is an error of pgx from before the statement was sent.
+type unsent struct{}
+
+func (unsent) Error() string     { return "not sent" }
+func (unsent) SafeToRetry() bool { return true }
 
 // Work is tried again for half a minute while the database is away, and not after any other error.
 func TestTryAgain(t *testing.T) {
@@ -30,6 +38,11 @@ func TestTryAgain(t *testing.T) {
 		"a session that a failover ended": {time.Second, pgconn.ErrConnClosed, nil, true},
 		"a session of a former primary":   {time.Second, &pgconn.PgError{Code: "25006"}, nil, true},
 		"a session that was idle":         {time.Second, &pgconn.PgError{Code: "57P05"}, nil, true},
+		"a server without free sessions":  {time.Second, &pgconn.PgError{Code: "53300"}, nil, true},
+		"a connection that was closed":    {time.Second, net.ErrClosed, nil, true},
+		"a pooler that ends":              {time.Second, io.EOF, nil, true},
+		"an answer that was cut off":      {time.Second, io.ErrUnexpectedEOF, nil, true},
+		"a statement that was not sent":   {time.Second, unsent{}, nil, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

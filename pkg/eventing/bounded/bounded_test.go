@@ -36,7 +36,7 @@ func TestTheLimit(t *testing.T) {
 	}
 	check := func(t *testing.T, call func(context.Context) error) {
 		t.Helper()
-		if err := call(t.Context()); !errors.Is(err, context.DeadlineExceeded) || !strings.HasPrefix(err.Error(), "sleep: ") {
+		if err := call(t.Context()); !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, bounded.ErrLimit) || !strings.HasPrefix(err.Error(), "sleep: ") {
 			t.Errorf("error %v", err)
 		}
 	}
@@ -52,6 +52,28 @@ func TestTheLimit(t *testing.T) {
 	}
 	for name, call := range calls {
 		t.Run(name+" without a connection", func(t *testing.T) { check(t, call) })
+	}
+}
+
+// The limit is not the cause of what ends well, of an error before it, or of the end of the caller's context.
+func TestOtherEnds(t *testing.T) {
+	t.Parallel()
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	refused := errors.New("refused")
+	for name, tc := range map[string]struct {
+		ctx   context.Context //nolint:containedctx // a case of the table
+		limit time.Duration
+		do    func(context.Context) error
+		want  error
+	}{
+		"late":      {t.Context(), 0, func(ctx context.Context) error { <-ctx.Done(); return nil }, nil},
+		"refused":   {t.Context(), time.Hour, func(context.Context) error { return refused }, refused},
+		"no caller": {ended, time.Hour, context.Context.Err, context.Canceled},
+	} {
+		if err := bounded.Run(tc.ctx, tc.limit, tc.do); !errors.Is(err, tc.want) || errors.Is(err, bounded.ErrLimit) {
+			t.Errorf("%s: %v, want %v", name, err, tc.want)
+		}
 	}
 }
 

@@ -2,6 +2,7 @@ package dbpool_test
 
 import (
 	"context"
+	"errors"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -24,7 +25,8 @@ func TestTheCallersFunctionsRunAsWell(t *testing.T) {
 	}
 	connected, failed := 0, 0
 	var closed atomic.Int32 // the pool closes its connections in goroutines
-	cfg.AfterConnect = func(context.Context, *pgx.Conn) error { connected++; return nil }
+	var refuses error
+	cfg.AfterConnect = func(context.Context, *pgx.Conn) error { connected++; return refuses }
 	cfg.ConnConfig.OnPgError = func(*pgconn.PgConn, *pgconn.PgError) bool { failed++; return true }
 	cfg.BeforeClose = func(*pgx.Conn) { closed.Add(1) }
 	dbpool.Configure(cfg)
@@ -33,6 +35,10 @@ func TestTheCallersFunctionsRunAsWell(t *testing.T) {
 	pool.Close()
 	if n := closed.Load(); err == nil || connected != 1 || failed != 1 || n != 1 {
 		t.Errorf("%v: the caller saw %d connections, %d errors and %d ends, want one of each", err, connected, failed, n)
+	}
+	refuses = errors.New("no such role")
+	if err := pgtest.Open(t, cfg).Ping(t.Context()); !errors.Is(err, refuses) {
+		t.Errorf("%v, want the caller's error", err)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/sdk/metric"
@@ -38,8 +39,8 @@ func TestCallsAreMadeInOrderAndSurviveAPanic(t *testing.T) {
 	if len(got) != 9 || got[0] != 0 || got[3] != 4 || got[8] != 9 {
 		t.Errorf("calls %v, want 0 to 9 in order without 3", got)
 	}
-	if !strings.Contains(text.String(), "hook=OnTest panic=kettle") {
-		t.Errorf("log %q names no panic", text)
+	if !strings.Contains(text.String(), "hook=OnTest panic=kettle") || strings.Count(text.String(), "panic=") != 1 {
+		t.Errorf("log %q, want one panic", text)
 	}
 }
 
@@ -87,11 +88,29 @@ func TestACallThatBlocksDropsCallsAndDelaysNobody(t *testing.T) {
 	}
 }
 
-// The time of Run may be over when there is nothing to call.
+// The time of Run may be over when there is nothing to call any more, or when the last call has not returned.
 func TestAnEndWithoutACallIsNotLogged(t *testing.T) {
 	t.Parallel()
 	over, cancel := context.WithCancel(t.Context())
 	cancel()
+	synctest.Test(t, func(t *testing.T) {
+		for _, blocks := range []bool{false, true} {
+			text, log := logged()
+			c := New(log)
+			stop := c.Start(t.Context())
+			c.Add(t.Context(), "OnTest", func(ctx context.Context) {
+				if blocks {
+					<-ctx.Done()
+				}
+			})
+			synctest.Wait()
+			stop(over)
+			synctest.Wait()
+			if logged := text.Len() > 0; logged != blocks {
+				t.Errorf("%q although the hook has returned: %t", text, !blocks)
+			}
+		}
+	})
 	for range 100 { // the goroutine of the calls may end first
 		text, log := logged()
 		New(log).Start(t.Context())(over)

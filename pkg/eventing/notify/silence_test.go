@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/url"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -224,6 +225,22 @@ func TestAServerThatStallsOnceMoreIsTriedAgainSoon(t *testing.T) {
 	n.becomes(t, true, onNotify, "when new connections work")
 }
 
+// The database is away when the process starts. That is no sign of a pooler, so the process soon tries again.
+func TestADatabaseThatIsAwayIsTriedAgainSoon(t *testing.T) {
+	t.Parallel()
+	cfg := pgtest.Settings(t, pgtest.New(t).URL)
+	var tried atomic.Bool
+	dial := cfg.ConnConfig.DialFunc
+	cfg.ConnConfig.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		if !tried.Swap(true) {
+			return nil, errors.New("no route to host")
+		}
+		return dial(ctx, network, addr)
+	}
+	n := New(pgtest.Open(t, cfg), "", "test", slog.New(slog.DiscardHandler))
+	n.becomes(t, true, run(t, n, backoff.Policy{Base: 24 * time.Hour, Cap: 24 * time.Hour}), "when the database is back")
+}
+
 // A stall during the first connection is not taken for a pooler for ever.
 func TestAConnectionWithoutNotificationsIsTriedAgain(t *testing.T) {
 	t.Parallel()
@@ -277,6 +294,9 @@ func TestBehindATransactionPooler(t *testing.T) {
 	changed(t, onNotify, "at first")
 	unconnected.Publish("a")
 	changed(t, onNotify, "when the pooled one rings")
+	if New(db.Pool(t, db.Pooled(t, db.URL)), db.URL, "test", slog.New(slog.DiscardHandler)).pooled() {
+		t.Error("it does not listen at a URL without the pooler")
+	}
 	if unconnected.Connected() || len(nothing) > 0 {
 		t.Error("notifications arrive through a pooler")
 	}

@@ -106,6 +106,10 @@ func TestASessionForgets(t *testing.T) {
 	if got := has(t, &s); got != "b:1.1 " {
 		t.Errorf("then it demands %q", got)
 	}
+	keep(t, &s, consistency.Token{Tenant: "other", Positions: []consistency.Position{video("c", 1)}}.String())
+	if of, err := consistency.Parse(s.Token()); err != nil || of.Tenant != "other" {
+		t.Errorf("it demands a state of the tenant %q, %v", of.Tenant, err)
+	}
 }
 
 // transport records the tokens of requests.
@@ -122,18 +126,19 @@ func TestARequestsOwnTokenIsKept(t *testing.T) {
 	var s session.Session
 	keep(t, &s, token(video("a", 1)))
 	sent := &transport{}
-	for _, query := range []string{"", "?consistency_token=x"} {
-		r, err := http.NewRequestWithContext(session.With(t.Context(), &s), http.MethodGet, "http://catalog/v1/videos"+query, nil)
+	for _, own := range []struct{ query, header string }{{}, {"?consistency_token=x", ""}, {"", "y"}} {
+		r, err := http.NewRequestWithContext(session.With(t.Context(), &s), http.MethodGet, "http://catalog/v1/videos"+own.query, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
+		r.Header.Set("Consistency-Token", own.header)
 		answer, err := session.Transport{Base: sent}.RoundTrip(r)
 		if err != nil {
 			t.Fatal(err)
 		}
 		answer.Body.Close()
 	}
-	if want := []string{s.Token(), ""}; !slices.Equal(sent.sent, want) {
+	if want := []string{s.Token(), "", "y"}; !slices.Equal(sent.sent, want) {
 		t.Errorf("sent with the tokens %q, want %q", sent.sent, want)
 	}
 }
@@ -201,6 +206,40 @@ func TestACallsOwnTokenIsKept(t *testing.T) {
 		}
 		if want := cmp.Or(own, s.Token()); sent != want || text(req) != own {
 			t.Errorf("a request with %q was sent with %q, and is now with %q; want it sent with %q, and unchanged", own, sent, text(req), want)
+		}
+	}
+}
+
+// A call without a session, and one with messages that have no fields for tokens, are made as they are, and return their error.
+func TestOtherCallsAreNotChanged(t *testing.T) {
+	t.Parallel()
+	var s session.Session
+	keep(t, &s, token(video("a", 1)))
+	failed := errors.New("no connection")
+	for name, ctx := range map[string]context.Context{"no session": t.Context(), "a session": session.With(t.Context(), &s)} {
+		for want, m := range map[error]*dynamicpb.Message{nil: message(t, "title"), failed: message(t, "at_least_as_fresh")} {
+			invoke := func(_ context.Context, _ string, req, _ any, _ *grpc.ClientConn, _ ...grpc.CallOption) error {
+				if req != any(m) && (name == "no session" || want == nil) {
+					t.Errorf("%s: another request is sent", name)
+				}
+				return want
+			}
+			if err := session.Intercept(ctx, "/a/b", m, m, nil, invoke); !errors.Is(err, want) {
+				t.Errorf("%s: %v, want %v", name, err, want)
+			}
+		}
+		r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://catalog/v1/videos", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		answer, err := session.Transport{Base: answers(func(sent *http.Request) (*http.Response, error) {
+			if sent != r && name == "no session" {
+				t.Errorf("%s: another request is sent", name)
+			}
+			return nil, failed
+		})}.RoundTrip(r)
+		if answer != nil || !errors.Is(err, failed) {
+			t.Errorf("%s: %v, %v, want the error", name, answer, err)
 		}
 	}
 }

@@ -131,6 +131,12 @@ func TestNothingOutlivesItsTransaction(t *testing.T) {
 			t.Errorf("after %s: %q, %v; want %q", name, after, err, before)
 		}
 	}
+	refused := errors.New("refused")
+	for range 2 { // with the only connection
+		if err := All().Read(t.Context(), db, func(pgx.Rows) error { return refused }, settings); !errors.Is(err, refused) {
+			t.Errorf("a read that is given up: %v, want %v", err, refused)
+		}
+	}
 }
 
 // Without statistics, a page is read in the order of its index, and not all rows of the tenant. The same holds for a few rows of another

@@ -77,6 +77,12 @@ func TestLeases(t *testing.T) {
 	leased("in a batch", 600)
 	b.release(t, h)
 	leased("after it", 0)
+	h = b.collect(t)
+	b.set(func() { b.failing[lend] = true })
+	if err := h.Release(t.Context()); err == nil {
+		t.Error("messages stay leased, without an error")
+	}
+	b.set(func() { b.failing[lend] = false })
 }
 
 // A row that is no dead letter is none either if a dead letter of another event has its id.

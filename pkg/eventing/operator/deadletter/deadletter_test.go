@@ -79,7 +79,8 @@ func TestRedriveAppliesInOrderOnceAndPublishesNothing(t *testing.T) {
 	if a, c := b.effects(t, "a"), b.effects(t, "b"); a != "123" || c != "1" {
 		t.Errorf("effects %q and %q, want 123 and 1", a, c)
 	}
-	if b.count(t, withStatus, "done") != 4 || b.count(t, withAction, "redrive") != 4 {
+	entries := `SELECT count(*) FROM operator_actions JOIN inbox USING (event_id, aggregate_type, aggregate_id, version) WHERE action = 'redrive'`
+	if b.count(t, withStatus, "done") != 4 || b.count(t, entries) != 4 {
 		t.Error("want four rows done and four audit entries")
 	}
 	if n := b.count(t, `SELECT count(*) FROM inbox WHERE source = 'redrive' AND processed_at IS NOT NULL AND begun = 0`); n != 4 {
@@ -198,7 +199,9 @@ func TestRedrivesAtOnceHaveOneEffect(t *testing.T) {
 func TestInvalidMessageCanOnlyBeDiscarded(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	b.send(t, subscription+".dlq", &pubsubpb.PubsubMessage{Data: []byte{0xff, 0}, Attributes: map[string]string{"k": "v"}})
+	b.send(t, subscription+".dlq", &pubsubpb.PubsubMessage{Data: []byte{0xff, 0}, OrderingKey: "a", Attributes: map[string]string{
+		"k": "v", eventing.AttrAggregateType: "video", eventing.AttrAggregateID: "a",
+	}})
 	h := b.collect(t)
 	if _, err := h.Redrive(t.Context(), order, h.Letters[0]); err == nil || !strings.Contains(err.Error(), "event_id") {
 		t.Errorf("redrive: %v", err)
@@ -208,6 +211,7 @@ func TestInvalidMessageCanOnlyBeDiscarded(t *testing.T) {
 	}
 	kept := `SELECT count(*) FROM operator_actions
 		WHERE action = 'discard' AND event_id IS NULL AND message_id <> '' AND actor = 'ada' AND why <> ''
+		  AND aggregate_type = 'video' AND aggregate_id = 'a' AND record->>'ordering_key' = 'a'
 		  AND decode(record->>'data', 'base64') = '\xff00' AND record->'attributes'->>'k' = 'v'`
 	if b.count(t, kept) != 1 || b.count(t, `SELECT count(*) FROM inbox`) != 0 {
 		t.Error("the audit table does not keep the message, or it has got a row")
@@ -268,6 +272,9 @@ func TestTwoDiscardsOfOneLetter(t *testing.T) {
 	}
 	if n := b.count(t, withAction, "discard"); n != 1 || b.count(t, withStatus, "discarded") != 1 {
 		t.Errorf("%d entries, want one", n)
+	}
+	if l := holder.Letters[0]; b.asked.ID != l.EventID || b.asked.AggregateType != l.AggregateType || b.asked.Version != l.Version {
+		t.Errorf("the owner is asked for %+v, want the event of %+v", b.asked, l)
 	}
 	if err := holder.Discard(t.Context(), order, holder.Letters[0]); err != nil {
 		t.Error(err)

@@ -51,6 +51,8 @@ type bench struct {
 	spoil func(e eventing.Event) error
 	// owner is the owner's state for Repair.
 	owner map[string]int64
+	// asked is the event of the last Repair.
+	asked eventing.Event
 	// failing are the methods of the broker that answer UNAVAILABLE.
 	failing map[string]bool
 	// published counts the publishes of this process, and acknowledged the messages that it acknowledged.
@@ -139,7 +141,10 @@ func (h handler) Apply(ctx context.Context, tx pgx.Tx, changes []inbox.Change) (
 	return inbox.Each(ctx, tx, changes, h.apply)
 }
 
-func (h handler) Repair(ctx context.Context, e eventing.Event) error { return h.repair(ctx, e) }
+func (h handler) Repair(ctx context.Context, e eventing.Event) error {
+	h.set(func() { h.asked = e })
+	return h.repair(ctx, e)
+}
 
 func (h handler) Committed(_ context.Context, moved ...consistency.Position) {
 	h.mu.Lock()
@@ -284,4 +289,5 @@ const (
 	withStatus  = `SELECT count(*) FROM inbox WHERE status = $1`
 	withAction  = `SELECT count(*) FROM operator_actions WHERE action = $1`
 	acknowledge = "/google.pubsub.v1.Subscriber/Acknowledge"
+	lend        = "/google.pubsub.v1.Subscriber/ModifyAckDeadline"
 )

@@ -31,9 +31,9 @@ func TestDiscardTakesTheOwnersState(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "owner is away") || b.count(t, withStatus, "dead") != 1 || b.count(t, withAction, "discard") != 0 {
 		t.Errorf("discard without the owner: %v; want the dead letter to stay", err)
 	}
-	b.set(func() { b.owner["a"], b.committed = 1, nil })
-	if err := h.Discard(t.Context(), order, h.Letters[0]); err != nil {
-		t.Fatal(err)
+	b.set(func() { b.owner["a"], b.committed, b.failing[acknowledge] = 1, nil, true })
+	if err := h.Discard(t.Context(), order, h.Letters[0]); err == nil {
+		t.Error("the error of the acknowledgement is lost")
 	}
 	if b.effects(t, "a") != "r" || b.count(t, withStatus, "discarded") != 1 {
 		t.Errorf("effects %q; want the owner's state", b.effects(t, "a"))

@@ -29,12 +29,14 @@ var (
 type owner struct {
 	db    *pgxpool.Pool
 	owned []string
-	fails error
+	fails error // the error of Erase
+	away  error // the error of the next call of Owned
+	lost  error // the error of Find
 	// before are the actions in the audit table when Erase began.
 	before []string
 }
 
-func (*owner) Find(context.Context) ([]erasure.Found, error) { return nil, nil }
+func (o *owner) Find(context.Context) ([]erasure.Found, error) { return nil, o.lost }
 
 func (o *owner) Erase(ctx context.Context, _ audit.Actor, _ func()) (err error) {
 	if o.before, err = actions(ctx, o.db); err != nil {
@@ -43,8 +45,9 @@ func (o *owner) Erase(ctx context.Context, _ audit.Actor, _ func()) (err error) 
 	return o.fails
 }
 
-func (o *owner) Owned(_ context.Context, aggregateType string, ids []string) (owned []string, err error) {
-	return slices.DeleteFunc(ids, func(id string) bool { return !slices.Contains(o.owned, aggregateType+" "+id) }), nil
+func (o *owner) Owned(_ context.Context, aggregateType string, ids []string) (_ []string, err error) {
+	err, o.away = o.away, nil
+	return slices.DeleteFunc(ids, func(id string) bool { return !slices.Contains(o.owned, aggregateType+" "+id) }), err
 }
 
 func actions(ctx context.Context, db *pgxpool.Pool) ([]string, error) {
@@ -116,5 +119,18 @@ func TestAnErasureThatFails(t *testing.T) {
 	}
 	if got, err := actions(t.Context(), db); !slices.Equal(got, []string{"erase ada user"}) || err != nil {
 		t.Errorf("the audit table has %q, %v", got, err)
+	}
+	// Without a name there is no entry, and so no change. Without an answer of the owner it is not known what is left.
+	if _, err := erasure.Run(t.Context(), db, nil, erasure.Options{User: uuid.New()}, audit.Actor{}, types, func() {}); err == nil {
+		t.Error("it has erased without a name")
+	}
+	for name, away := range map[string]owner{"away": {db: db, away: failed, owned: o.owned}, "lost": {db: db, lost: failed}} {
+		run, find := away, away
+		if _, err := erasure.Run(t.Context(), db, &run, erasure.Options{User: uuid.New()}, by, append(types, "none"), func() {}); !errors.Is(err, failed) {
+			t.Errorf("%s: %v, want %v", name, err, failed)
+		}
+		if _, err := erasure.Find(t.Context(), db, &find, types); !errors.Is(err, failed) {
+			t.Errorf("find, %s: %v, want %v", name, err, failed)
+		}
 	}
 }
