@@ -81,8 +81,7 @@ type Event struct {
 // NextTime returns the OccurredAt of an aggregate's next event. previous is the OccurredAt of the
 // aggregate's newest event. The result is the present time, in UTC with microseconds, or one microsecond
 // after previous if that is later. So the times grow with the versions even if the clock was set back, or
-// the clock of another instance is ahead. If the clock of the database was later than previous when the row was
-// read, pass that time instead: consumers compare OccurredAt with it.
+// the clock of another instance is ahead.
 func NextTime(previous time.Time) time.Time {
 	least := previous.UTC().Add(time.Microsecond).Truncate(time.Microsecond)
 	if now := time.Now().UTC().Truncate(time.Microsecond); now.After(least) {

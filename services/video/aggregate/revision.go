@@ -32,8 +32,6 @@ type Revision struct {
 	TenantID string `json:"-"`
 	// Epoch is the owner's epoch when the row was read or written. It is not part of the row.
 	Epoch int64 `json:"-"`
-	// ReadAt is the database's time when the row was read, or zero. It is not part of the row.
-	ReadAt time.Time `json:"-"`
 }
 
 func (r *Revision) complete(tenant string, epoch int64) { r.TenantID, r.Epoch = tenant, epoch }
@@ -42,16 +40,10 @@ func (r *Revision) complete(tenant string, epoch int64) { r.TenantID, r.Epoch = 
 func (r Revision) Exists() bool { return r.Version > 0 && r.DeletedAt == nil }
 
 // Next returns the revision that follows r, with the id of a new event. If there is no row at r, or
-// a tombstone, Next counts as a creation of the row. Its time is later than ReadAt, also if the clock of
-// this instance is behind. Otherwise an answer of the database from before the new version could be much
-// later than that version, and readers would conclude that the owner has lost the version (inbox.Adopt).
+// a tombstone, Next counts as a creation of the row.
 func (r Revision) Next() Revision {
-	before := r.UpdatedAt
-	if r.ReadAt.After(before) {
-		before = r.ReadAt
-	}
 	next := Revision{
-		Version: r.Version + 1, CreatedAt: r.CreatedAt, UpdatedAt: eventing.NextTime(before),
+		Version: r.Version + 1, CreatedAt: r.CreatedAt, UpdatedAt: eventing.NextTime(r.UpdatedAt),
 		LastEventID: uuid.NullUUID{UUID: NewID(), Valid: true}, TenantID: r.TenantID, Epoch: r.Epoch,
 	}
 	if !r.Exists() {

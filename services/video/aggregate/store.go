@@ -24,7 +24,7 @@ const (
 	// SelectRevision has the columns that a query reads into a Revision. One of them is the owner's
 	// epoch in the query's snapshot. If the query waits for the row's lock, the row is newer than the
 	// epoch (see Append).
-	SelectRevision = RevisionColumns + `, ` + outbox.PresentEpoch + ` AS epoch, clock_timestamp() AS read_at`
+	SelectRevision = RevisionColumns + `, ` + outbox.PresentEpoch + ` AS epoch`
 )
 
 const selectEpoch = `SELECT ` + outbox.PresentEpoch
