@@ -57,8 +57,11 @@ func readRepository(ctx context.Context, dir string) (files []file, module strin
 // the new files that are not ignored.
 func readAll(ctx context.Context, dir string) (files []file, err error) {
 	list, err := repo.Git(ctx, dir, "ls-files", "-z", "--cached", "--others", "--exclude-standard")
-	if err != nil {
+	if _, missing := os.Stat(filepath.Join(dir, ".git")); err != nil && missing != nil {
 		return nil, fmt.Errorf("%w; an unpacked archive needs `git init` first", err)
+	}
+	if err != nil {
+		return nil, err
 	}
 	for name := range strings.SplitSeq(strings.TrimRight(list, "\x00"), "\x00") {
 		f, err := readFile(dir, name)
