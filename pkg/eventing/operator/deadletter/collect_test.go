@@ -78,11 +78,11 @@ func TestLeases(t *testing.T) {
 	b.release(t, h)
 	leased("after it", 0)
 	h = b.collect(t)
-	b.set(func() { b.failing[lend] = true })
+	b.set(func() { b.failing[extend] = true })
 	if err := h.Release(t.Context()); err == nil {
 		t.Error("messages stay leased, without an error")
 	}
-	b.set(func() { b.failing[lend] = false })
+	b.set(func() { b.failing[extend] = false })
 }
 
 // A row that is no dead letter is none either if a dead letter of another event has its id.

@@ -289,5 +289,5 @@ const (
 	withStatus  = `SELECT count(*) FROM inbox WHERE status = $1`
 	withAction  = `SELECT count(*) FROM operator_actions WHERE action = $1`
 	acknowledge = "/google.pubsub.v1.Subscriber/Acknowledge"
-	lend        = "/google.pubsub.v1.Subscriber/ModifyAckDeadline"
+	extend      = "/google.pubsub.v1.Subscriber/ModifyAckDeadline"
 )
