@@ -224,47 +224,43 @@ func TestACallWithoutADeadlineEnds(t *testing.T) {
 	})
 }
 
-// A call is not made without the user's token.
-func TestACallWithoutItsTokenIsNotMade(t *testing.T) {
-	t.Parallel()
+// deletes calls DeleteVideo as a client with the options o does. It returns the number of calls that reach a server
+// without TLS, and the error of the call.
+func deletes(t *testing.T, o client.Options) (calls int64, err error) {
+	t.Helper()
 	lis, f := bufconn.Listen(1<<16), new(flaky)
 	server := grpc.NewServer(grpc.UnknownServiceHandler(f.serve))
 	go func() { _ = server.Serve(lis) }() // ends with an error when it is stopped
 	defer server.Stop()
-	c, err := client.New(client.Options{
-		Video: "127.0.0.1:1", Catalog: "127.0.0.1:1", Token: func(context.Context) (string, error) { return "", errors.New("signed out") },
-		DialOptions: []grpc.DialOption{grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return lis.DialContext(ctx) })},
-	})
+	o.Video, o.Catalog = "127.0.0.1:1", "127.0.0.1:1"
+	o.DialOptions = append(o.DialOptions,
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return lis.DialContext(ctx) }))
+	c, err := client.New(o)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer c.Close()
 	_, err = c.Videos.DeleteVideo(t.Context(), &videov1.DeleteVideoRequest{})
-	if err == nil || !strings.Contains(err.Error(), "signed out") || f.calls.Load() > 0 {
-		t.Errorf("%d calls are made: %v", f.calls.Load(), err)
+	return f.calls.Load(), err
+}
+
+// A call is not made without the user's token.
+func TestACallWithoutItsTokenIsNotMade(t *testing.T) {
+	t.Parallel()
+	calls, err := deletes(t, client.Options{Token: func(context.Context) (string, error) { return "", errors.New("signed out") }})
+	if err == nil || !strings.Contains(err.Error(), "signed out") || calls > 0 {
+		t.Errorf("%d calls are made: %v", calls, err)
 	}
 }
 
 // A further option does not take the connection's security away, so a token never travels in plain text.
 func TestOptionsLeaveTheSecurity(t *testing.T) {
 	t.Parallel()
-	lis, f := bufconn.Listen(1<<16), new(flaky)
-	server := grpc.NewServer(grpc.UnknownServiceHandler(f.serve))
-	go func() { _ = server.Serve(lis) }() // ends with an error when it is stopped
-	defer server.Stop()
-	c, err := client.New(client.Options{
-		Video: "127.0.0.1:1", Catalog: "127.0.0.1:1", TLS: &tls.Config{MinVersion: tls.VersionTLS12},
-		Token: func(context.Context) (string, error) { return "t", nil },
-		DialOptions: []grpc.DialOption{
-			grpc.WithTransportCredentials(insecure.NewCredentials()),
-			grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return lis.DialContext(ctx) }),
-		},
+	calls, err := deletes(t, client.Options{
+		TLS: &tls.Config{MinVersion: tls.VersionTLS12}, Token: func(context.Context) (string, error) { return "t", nil },
+		DialOptions: []grpc.DialOption{grpc.WithTransportCredentials(insecure.NewCredentials())},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	if _, err := c.Videos.DeleteVideo(t.Context(), &videov1.DeleteVideoRequest{}); err == nil || f.calls.Load() > 0 {
-		t.Errorf("a server without TLS got %d calls: %v", f.calls.Load(), err)
+	if err == nil || calls > 0 {
+		t.Errorf("a server without TLS got %d calls: %v", calls, err)
 	}
 }
