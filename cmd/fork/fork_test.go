@@ -77,7 +77,7 @@ func TestForkIsLean(t *testing.T) {
 			t.Errorf("the fork has %s: %v", name, err)
 		}
 	}
-	for _, name := range []string{"Makefile", ".ci/run", ".ci/full", "README.md", "CONTRIBUTING.md"} {
+	for _, name := range []string{"Makefile", ".ci/run", ".ci/full", ".ci/race", "README.md", "CONTRIBUTING.md"} {
 		text, err := os.ReadFile(filepath.Join(dir, name))
 		if err != nil || bytes.Contains(text, []byte("fork: leave out")) || bytes.Contains(text, []byte("test-lab")) {
 			t.Errorf("%s of the fork has a piece that it does without: %v", name, err)
