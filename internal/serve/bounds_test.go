@@ -49,7 +49,7 @@ func TestACallerThatDoesNotReadIsCutOff(t *testing.T) {
 		conn := d.connect(t)
 		framer := handshake(t, conn, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
 		started := time.Now()
-		request(t, framer, []hpack.HeaderField{
+		request(t, framer, 1, []hpack.HeaderField{
 			{Name: ":method", Value: "POST"}, {Name: ":path", Value: "/test.Echo/Say"},
 			{Name: "content-type", Value: "application/grpc"}, {Name: "te", Value: "trailers"},
 		})
@@ -57,8 +57,8 @@ func TestACallerThatDoesNotReadIsCutOff(t *testing.T) {
 			time.Sleep(time.Minute) // in fake time: only the drain ends it
 			d.drain()
 		}()
-		if got := readToEnd(t, framer); !got.answered || got.reset.Sub(started) != 35*time.Second {
-			t.Errorf("answered: %t, stream reset after %s, want 35s", got.answered, got.reset.Sub(started))
+		if got := readTo(t, framer, never); !got.answered[1] || got.reset.Sub(started) != 35*time.Second {
+			t.Errorf("answered: %t, stream reset after %s, want 35s", got.answered[1], got.reset.Sub(started))
 		}
 		d.wait(t)
 	})

@@ -26,8 +26,6 @@ const unreadTimeout = time.Second
 
 // connections has the open connections of a server.
 type connections struct {
-	draining *atomic.Bool
-
 	mu   sync.Mutex
 	open map[net.Conn]*connection
 	// unused and used have the connections without a request under way, the oldest first. unused have had no request yet.
@@ -43,9 +41,9 @@ type connections struct {
 type connection struct {
 	net.Conn
 
-	late      bool        // it was accepted while draining
 	requested atomic.Bool // a request has reached the handler
 	unread    bool
+	http2     bool // it is unread over HTTP/2, and ends by a GOAWAY
 	in        *list.List
 	at        *list.Element
 	since     time.Time
@@ -59,17 +57,15 @@ func connectionOf(r *http.Request) *connection {
 	return c
 }
 
-func newConnections(draining *atomic.Bool) *connections {
-	return &connections{
-		draining: draining, open: map[net.Conn]*connection{}, unused: list.New(), used: list.New(), left: make(chan struct{}, 1),
-	}
+func newConnections() *connections {
+	return &connections{open: map[net.Conn]*connection{}, unused: list.New(), used: list.New(), left: make(chan struct{}, 1)}
 }
 
 // of makes all the connections those of server. [http.Server.Serve] calls ConnContext before the first ConnState.
 func (s *connections) of(server *http.Server) {
 	server.ConnState = s.state
 	server.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
-		opened := &connection{Conn: c, late: s.draining.Load()}
+		opened := &connection{Conn: c}
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.open[c] = opened
@@ -99,9 +95,10 @@ func (s *connections) state(conn net.Conn, now http.ConnState) {
 		s.unread++
 		s.add(c)
 	case http.StateIdle:
-		// Over HTTP/2 a connection is idle from its settings on, before its first request. It ends by a GOAWAY, after which a
-		// client sends again the requests that the server has not read.
-		s.read(c)
+		// Over HTTP/2 a connection is idle from its settings on, before its first request.
+		if c.http2 = !c.requested.Load(); !c.http2 {
+			s.read(c)
+		}
 		s.add(c)
 	case http.StateActive: // the request was read, but net/http has not yet checked for a shutdown
 		return
@@ -114,6 +111,15 @@ func (s *connections) state(conn net.Conn, now http.ConnState) {
 		oldest := s.oldest()
 		s.remove(oldest)
 		_ = oldest.Close() // fails only if the client has hung up already
+	}
+}
+
+// leave sends a goAway on each connection of HTTP/2, also on those without a request.
+func (s *connections) leave() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for conn := range s.open {
+		go conn.(*framed).leave() //nolint:forcetypeassert // serve accepts no others
 	}
 }
 
@@ -161,8 +167,8 @@ func (s *connections) oldest() *connection {
 }
 
 // awaitFirst returns when all first requests are read. After unreadTimeout it closes the connections without
-// one, because a shutdown would wait for them and not answer them. It is called once, after the last
-// connection was accepted.
+// one, because a shutdown would wait for them and not answer them. Those of HTTP/2 are left to the shutdown,
+// which sends a GOAWAY. It is called once, after the last connection was accepted.
 func (s *connections) awaitFirst() {
 	timeout := time.After(unreadTimeout)
 	for !s.allRead() {
@@ -185,7 +191,7 @@ func (s *connections) closeUnread() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for conn, c := range s.open {
-		if c.unread {
+		if c.unread && !c.http2 {
 			_ = conn.Close() // fails only if the client has hung up already
 		}
 	}

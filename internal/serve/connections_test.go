@@ -3,14 +3,13 @@ package serve
 import (
 	"net"
 	"net/http"
-	"sync/atomic"
 	"testing"
 )
 
 // A connection leaves no trace after its end, however it ended.
 func TestEndedConnectionsAreForgotten(t *testing.T) {
 	t.Parallel()
-	conns, server := newConnections(&atomic.Bool{}), &http.Server{}
+	conns, server := newConnections(), &http.Server{}
 	conns.of(server)
 	for _, states := range [][]http.ConnState{
 		{http.StateNew, http.StateClosed},

@@ -7,17 +7,14 @@ import (
 	"strings"
 )
 
-// announceDrain tells the client of r, while draining, to open its next connection elsewhere. net/http
-// sends the header as a GOAWAY if the connection is HTTP/2.
-//
-// A GOAWAY drops the calls that the server has not read yet. gRPC's clients send such a call again by
-// themselves, but only once. The balancer of a client may choose this instance for the new connection, too.
-// If the new connection also got a GOAWAY with its first answer, the calls that are sent again would be
-// dropped a second time, and fail. So a connection of HTTP/2 that was accepted while draining gets its GOAWAY
-// from shutdown, after the listener has closed.
+// announceDrain tells the client of r, while draining, to open its next connection elsewhere. The balancer of a client may choose
+// this instance for that connection, too, which is then served and told the same.
 func (s *Server) announceDrain(w http.ResponseWriter, r *http.Request) {
-	c := connectionOf(r)
-	if !s.health.draining.Load() || r.ProtoMajor == 2 && c != nil && c.late {
+	if !s.health.draining.Load() {
+		return
+	}
+	if c := connectionOf(r); r.ProtoMajor == 2 && c != nil {
+		c.Conn.(*framed).leave() //nolint:forcetypeassert // serve accepts no others
 		return
 	}
 	w.Header().Set("Connection", "close")

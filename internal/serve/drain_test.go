@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -146,6 +147,26 @@ func TestAnAcceptedConnectionIsServedInTheDrain(t *testing.T) {
 	})
 }
 
+// TestAnAcceptedHTTP2ConnectionIsServedInTheDrain: its first request is on its way when the listener closes.
+func TestAnAcceptedHTTP2ConnectionIsServedInTheDrain(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := newService(io.Discard).startInBubble(t)
+		d.drain()
+		time.Sleep(1900 * time.Millisecond) // fake time: still within the 2 s
+		framer, silent := handshake(t, d.connect(t)), handshake(t, d.connect(t))
+		time.Sleep(500 * time.Millisecond)
+		request(t, framer, 1, []hpack.HeaderField{{Name: ":method", Value: "GET"}, {Name: ":path", Value: "/healthz"}})
+		if got := readTo(t, framer, never); !got.answered[1] || got.lastStream != 1 {
+			t.Errorf("answered: %t; GOAWAY for streams after %d", got.answered[1], got.lastStream)
+		}
+		if got := readTo(t, silent, never); got.goAway.IsZero() {
+			t.Error("the silent connection ended without a GOAWAY")
+		}
+		d.wait(t)
+	})
+}
+
 func TestARequestInFlightSurvivesTheDrain(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -237,6 +258,8 @@ func TestADrainEndsHealthWatches(t *testing.T) {
 	})
 }
 
+// TestHTTP2ClientsGetAGoAway: a connection that is older than the drain gets it at once, and a later one with its first request.
+// A request that is on its way then gets its answer, because a proxy may not send such a request again.
 func TestHTTP2ClientsGetAGoAway(t *testing.T) {
 	t.Parallel()
 	for name, headers := range map[string][]hpack.HeaderField{
@@ -244,45 +267,40 @@ func TestHTTP2ClientsGetAGoAway(t *testing.T) {
 		"gRPC": {{Name: ":method", Value: "POST"}, {Name: ":path", Value: "/grpc.health.v1.Health/Check"},
 			{Name: "content-type", Value: "application/grpc"}, {Name: "te", Value: "trailers"}},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				d := newService(io.Discard).startInBubble(t)
-				conn := d.connect(t)
-				framer := handshake(t, conn)
-				synctest.Wait() // the connection is accepted
-				d.drain()
-				synctest.Wait()
-				shutdown := time.Now().Add(2 * time.Second)
-				request(t, framer, headers)
-				if got := readToEnd(t, framer); !got.answered || got.lastStream != 1 || !got.goAway.Before(shutdown) {
-					t.Errorf("answered: %t; GOAWAY at %s for streams after %d, want it before %s",
-						got.answered, got.goAway, got.lastStream, shutdown)
-				}
-				d.wait(t)
+		for _, late := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s/late=%t", name, late), func(t *testing.T) {
+				t.Parallel()
+				synctest.Test(t, func(t *testing.T) { checkGoAway(t, headers, late) })
 			})
-		})
+		}
 	}
 }
 
-// TestLateHTTP2ConnectionsServeOnInTheDrain: a client that chooses the instance again must not get a
-// GOAWAY with each answer.
-func TestLateHTTP2ConnectionsServeOnInTheDrain(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		d := newService(io.Discard).startInBubble(t)
+func checkGoAway(t *testing.T, headers []hpack.HeaderField, late bool) {
+	d := newService(io.Discard).startInBubble(t)
+	if late {
 		d.drain()
 		synctest.Wait()
-		shutdown := time.Now().Add(2 * time.Second)
-		conn := d.connect(t)
-		framer := handshake(t, conn)
-		request(t, framer, []hpack.HeaderField{{Name: ":method", Value: "GET"}, {Name: ":path", Value: "/healthz"}})
-		if got := readToEnd(t, framer); !got.answered || got.lastStream != 1 || got.goAway.Before(shutdown) {
-			t.Errorf("answered: %t; GOAWAY at %s for streams after %d, want it no sooner than %s",
-				got.answered, got.goAway, got.lastStream, shutdown)
-		}
-		d.wait(t)
-	})
+	}
+	framer := handshake(t, d.connect(t))
+	synctest.Wait() // the connection is accepted
+	d.drain()
+	synctest.Wait()
+	shutdown := time.Now().Add(2 * time.Second)
+	if late {
+		request(t, framer, 1, headers)
+	}
+	first := readTo(t, framer, func(got transcript) bool { return !got.goAway.IsZero() })
+	request(t, framer, 3, headers)
+	last := readTo(t, framer, never)
+	if !last.answered[3] {
+		t.Errorf("no answer to a request that was on its way when a GOAWAY came for streams after %d", first.lastStream)
+	}
+	if !first.goAway.Before(shutdown) || last.goAway.Before(shutdown) || last.lastStream != 3 {
+		t.Errorf("GOAWAY at %s and, for streams after %d, at %s: want one before and one after %s",
+			first.goAway, last.lastStream, last.goAway, shutdown)
+	}
+	d.wait(t)
 }
 
 func handshake(t testing.TB, conn net.Conn, settings ...http2.Setting) *http2.Framer {
@@ -297,8 +315,8 @@ func handshake(t testing.TB, conn net.Conn, settings ...http2.Setting) *http2.Fr
 	return framer
 }
 
-// request sends stream 1 with an empty gRPC message, which REST ignores.
-func request(t testing.TB, framer *http2.Framer, headers []hpack.HeaderField) {
+// request sends a stream with an empty gRPC message, which REST ignores.
+func request(t testing.TB, framer *http2.Framer, stream uint32, headers []hpack.HeaderField) {
 	t.Helper()
 	var block bytes.Buffer
 	encoder := hpack.NewEncoder(&block)
@@ -307,25 +325,29 @@ func request(t testing.TB, framer *http2.Framer, headers []hpack.HeaderField) {
 			t.Fatal(err)
 		}
 	}
-	if err := framer.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: block.Bytes(), EndHeaders: true}); err != nil {
+	if err := framer.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: block.Bytes(), EndHeaders: true}); err != nil {
 		t.Fatal(err)
 	}
-	if err := framer.WriteData(1, true, make([]byte, 5)); err != nil {
+	if err := framer.WriteData(stream, true, make([]byte, 5)); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// transcript is the content of a connection's stream 1.
+// transcript is the content of a connection.
 type transcript struct {
-	answered   bool
-	goAway     time.Time
+	answered   map[uint32]bool // by stream
+	goAway     time.Time       // of the last GOAWAY, as lastStream
 	lastStream uint32
 	reset      time.Time
 }
 
-func readToEnd(t testing.TB, framer *http2.Framer) (got transcript) {
+func never(transcript) bool { return false }
+
+// readTo reads until the content is enough, or the connection ends.
+func readTo(t testing.TB, framer *http2.Framer, enough func(transcript) bool) transcript {
 	t.Helper()
-	for {
+	got := transcript{answered: map[uint32]bool{}}
+	for !enough(got) {
 		frame, err := framer.ReadFrame()
 		if err != nil {
 			return got
@@ -337,9 +359,10 @@ func readToEnd(t testing.TB, framer *http2.Framer) (got transcript) {
 			}
 			got.goAway, got.lastStream = time.Now(), f.LastStreamID
 		case *http2.HeadersFrame:
-			got.answered = got.answered || f.StreamID == 1
+			got.answered[f.StreamID] = true
 		case *http2.RSTStreamFrame:
 			got.reset = time.Now()
 		}
 	}
+	return got
 }

@@ -30,9 +30,9 @@
 // Draining fits into the 10 seconds between SIGTERM and the kill:
 //
 //   - Readiness and gRPC health go off.
-//   - For 2 s everything is still served. Each answer tells the client to open its next connection
-//     elsewhere (Connection: close over HTTP/1, GOAWAY over HTTP/2). A connection of HTTP/2 that is
-//     opened meanwhile gets its GOAWAY at the end.
+//   - For 2 s everything is still served. Each answer over HTTP/1 tells the client to open its next connection
+//     elsewhere (Connection: close). A connection of HTTP/2 gets a GOAWAY that drops no stream: at once, or
+//     with its first request if it is opened meanwhile.
 //   - The connections in the queue of the listener are accepted, and the listener closes. Accepted
 //     connections get 1 s to send their first request, and requests in flight get 3.5 s to end.
 //   - The remaining requests are cut off and named in the error of Run.
@@ -52,8 +52,9 @@
 // for the work between the parts. An output of the log that stops to take lines in this time holds one of them up for a second
 // (package telemetry). If all parts need their limits as well, the kill comes before the last telemetry is sent.
 //
-// After these 2 s, a connection that was idle may end while a client sends a request on it. This is
-// always possible over HTTP/1. The client then sends the request again.
+// After these 2 s, a connection of HTTP/1 that was idle may end while a client sends a request on it. This is
+// always possible over HTTP/1. The client then sends the request again. A proxy sends a PATCH or POST again only if
+// it is configured to, and otherwise answers 502. The service has not begun the request.
 //
 // Health, readiness and metrics are on the same port, or on a port of their own (field Admin of
 // [Health]). That port answers until the drain has ended.
@@ -173,7 +174,7 @@ func (s *Server) serve(ctx context.Context, lis net.Listener) error {
 	served, accepted := make(chan error, 1), make(chan struct{})
 	go func() {
 		defer close(accepted)
-		served <- server.Serve(lis)
+		served <- server.Serve(framingListener{lis})
 	}()
 
 	if err := waitOr(ctx.Done(), served); err != nil {
@@ -181,6 +182,7 @@ func (s *Server) serve(ctx context.Context, lis net.Listener) error {
 	}
 	s.health.drain()
 	s.grpc.drain()
+	conns.leave()
 	lingered, stop := context.WithTimeout(ending, cmp.Or(s.Linger, defaultLinger))
 	defer stop()
 	if err := waitOr(lingered.Done(), served); err != nil {
@@ -191,7 +193,7 @@ func (s *Server) serve(ctx context.Context, lis net.Listener) error {
 	if err != nil {
 		return fmt.Errorf("stop listening on %s: %w", lis.Addr(), err)
 	}
-	_ = server.Serve(queued) // its error says that there are no more
+	_ = server.Serve(framingListener{queued}) // its error says that there are no more
 	return s.shutdown(server, conns)
 }
 
@@ -209,7 +211,7 @@ func (s *Server) httpServer(handler http.Handler) (*http.Server, *connections) {
 		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: maxStreams, MaxReadFrameSize: maxFrameBytes},
 		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelWarn),
 	}
-	conns := newConnections(&s.health.draining)
+	conns := newConnections()
 	conns.of(server)
 	return server, conns
 }
