@@ -27,7 +27,7 @@
 // All times are the database's. A lease that a transaction writes begins at the database's time
 // as the relay estimates it, at most a second too early. A failover to a host with a slow clock leaves times in the
 // future. So a lease time more than a second ahead, and a retry time more than [MaxRetry]
-// ahead, are ignored.
+// ahead, are ignored. A retry time that is less far ahead counts, so that retry waits for up to MaxRetry.
 //
 // # Where to look
 //
