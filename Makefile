@@ -46,8 +46,9 @@ PLUGINS   := $(call target,$(LOCKSTEP_TF_PLUGINS),build/terraform)
 TF_GOOGLE := $(PLUGINS)/.terraform-provider-google@v1.20.1-0.20260828184646-f3721fb45fa3
 export LOCKSTEP_TF_PLUGINS
 
-# The client in TypeScript, compiled next to its packages, which package-lock.json pins.
-CLIENT := build/clients/typescript
+# The client in TypeScript, compiled next to its packages, and the reader in Node.js. A package-lock.json pins the packages of each.
+CLIENT   := build/clients/typescript
+FOLLOWER := build/clients/reader
 
 # Each module builds as it would alone, also in a folder below a go.work that does not name it. GOWORK of
 # the environment names one that does.
@@ -116,7 +117,7 @@ clients: $(CLIENT)/.installed ## Generate the TypeScript client, after a change 
 	@for service in video catalog; do \
 		$(CLIENT)/node_modules/.bin/openapi-typescript services/$$service/openapi.json -o clients/typescript/src/$$service.ts || exit 1; done
 
-clients-check: $(CLIENT)/.installed ## Lint the OpenAPI documents; generate, compile and run the TypeScript client (needs npm)
+clients-check: $(CLIENT)/.installed $(FOLLOWER)/.installed ## Lint the OpenAPI documents; generate, compile and run the TypeScript client; run the reader in Node.js (needs npm)
 	REDOCLY_TELEMETRY=off $(CLIENT)/node_modules/.bin/redocly lint --extends=recommended-strict services/*/openapi.json
 	$(CLIENT)/node_modules/.bin/spectral lint --fail-severity=hint -r clients/typescript/spectral.json services/*/openapi.json
 	@rm -rf $(CLIENT)/src $(CLIENT)/dist $(CLIENT)/generated && cp -R clients/typescript/src clients/typescript/tsconfig.json $(CLIENT)/
@@ -124,13 +125,15 @@ clients-check: $(CLIENT)/.installed ## Lint the OpenAPI documents; generate, com
 		$(CLIENT)/node_modules/.bin/openapi-typescript services/$$service/openapi.json -o $(CLIENT)/generated/$$service.ts && \
 		diff -u clients/typescript/src/$$service.ts $(CLIENT)/generated/$$service.ts || { echo "run make clients"; exit 1; }; done
 	$(CLIENT)/node_modules/.bin/tsc -p $(CLIENT)
-	LOCKSTEP_CLIENT="$(CURDIR)/$(CLIENT)/dist" go test -count=1 -timeout 10m -run '^TestTypeScriptStory$$' ./services/
+	@cp clients/reader/*.mjs $(FOLLOWER)/
+	LOCKSTEP_CLIENT="$(CURDIR)/$(CLIENT)/dist" LOCKSTEP_READER="$(CURDIR)/$(FOLLOWER)" \
+		go test -count=1 -timeout 10m -run '^TestTypeScriptStory$$|^TestNodeReader$$' ./services/
 
 # The scripts of packages do not run.
-$(CLIENT)/.installed: clients/typescript/package-lock.json
-	@command -v npm >/dev/null || { echo "the TypeScript client needs npm, with Node.js 20 or later: install it"; exit 1; }
+$(CLIENT)/.installed $(FOLLOWER)/.installed: build/%/.installed: %/package-lock.json
+	@command -v npm >/dev/null || { echo "$* needs npm, with Node.js 20 or later: install it"; exit 1; }
 	@mkdir -p $(@D)
-	cp clients/typescript/package.json clients/typescript/package-lock.json clients/typescript/.npmrc $(@D)/
+	cp $*/package.json $*/package-lock.json $*/.npmrc $(@D)/
 	npm ci --prefix $(@D) --include=dev --ignore-scripts --no-audit --no-fund
 	@touch $@
 
@@ -206,7 +209,7 @@ fmt: $(LINTER) ## Format the Go code
 # The tools that tests run. .ci/full builds them for each of its parts.
 tools: $(LINTER) $(BUF) $(GEN_GO) $(GEN_RPC)
 
-generate: $(BUF) $(GEN_GO) $(GEN_RPC) ## Regenerate the Go code of proto/, the Pub/Sub schemas, docs/grpc.md, docs/tables.md, and the files that follow from the lists of topics, metrics, alerts and boards
+generate: $(BUF) $(GEN_GO) $(GEN_RPC) ## Regenerate the Go code of proto/, the Pub/Sub schemas, docs/grpc.md, docs/events.md, docs/tables.md, and the files that follow from the lists of topics, metrics, alerts and boards
 	cd proto && buf generate
 	go run ./cmd/schema
 	go run ./cmd/reference
@@ -220,8 +223,8 @@ verify: $(BUF) $(GEN_GO) $(GEN_RPC) ## Fail if generated code, go.mod or formatt
 	diff -ru -x '*.proto' -x '*.yaml' proto build/.generated
 	go run ./cmd/schema -o build/.schemas
 	diff -ru -x '*.go' -x released deploy/schemas build/.schemas
-	go run ./cmd/reference -o build/.grpc.md
-	diff -u docs/grpc.md build/.grpc.md
+	go run ./cmd/reference -o build/.reference
+	@for page in grpc events; do diff -u docs/$$page.md build/.reference/$$page.md || exit 1; done
 	go test -count=1 -timeout 5m -run '^TestGenerated$$' ./internal/monitoring ./internal/topics ./migrations
 	go mod tidy -diff
 	@for module in $(NESTED); do echo "go -C $$module mod tidy -diff" && go -C $$module mod tidy -diff || exit 1; done

@@ -13,7 +13,7 @@ import (
 )
 
 // generatedDocs follow from the code, and name no metric.
-var generatedDocs = []string{filepath.Join("docs", "grpc.md"), filepath.Join("docs", "tables.md")}
+var generatedDocs = []string{filepath.Join("docs", "grpc.md"), filepath.Join("docs", "events.md"), filepath.Join("docs", "tables.md")}
 
 var (
 	docLink   = regexp.MustCompile(`\]\(([^)#:]+)(?:#([^)]*))?\)`)

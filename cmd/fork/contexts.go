@@ -83,7 +83,7 @@ var contexts = []rule{
 	{means: aggregate, Why: "a function or type that its comment begins with",
 		in: in(`\.go$`), kind: prose, before: endsWith(`^// `), after: startWith(` (is a|returns the)\b`)},
 	{means: aggregate, Why: "a type of aggregate in a comment of proto",
-		in: in(`\.proto$|^docs/grpc\.md$`), kind: prose, before: endsWith(`"`), after: startWith(`"`)},
+		in: in(`\.proto$|^docs/(grpc|events)\.md$`), kind: prose, before: endsWith(`"`), after: startWith(`"`)},
 	{means: owner, Why: "a command of the owner",
 		after: startWith(` (outbox|epoch|events|erase|migrate|serve|version|health|paint)\b`)},
 	{means: owner, Why: "the owner's configuration", before: endsWith(`_ADDR(": |=)["{]?\w*"?|usage: |docs/security\.md", "`)},

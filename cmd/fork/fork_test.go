@@ -198,7 +198,7 @@ func TestForkWithoutTheSecondAggregate(t *testing.T) {
 	// boundaries_test.go and line_test.go have the name in paths of examples. `make generate` writes the others.
 	others := regexp.MustCompile(`^(migrations/.*\.sql|pkg/.*|cmd/fork/.*|Makefile|boundaries_test\.go|internal/serve/line_test\.go` +
 		`|deploy/terraform/(topics|alerts|boards)\.json|deploy/schemas/.*\.proto|deploy/observability/(rules|grafana/boards).*` +
-		`|docs/(grpc|observability|tables)\.md)$`)
+		`|docs/(grpc|events|observability|tables)\.md)$`)
 	for _, f := range files {
 		if at := regexp.MustCompile(`(?i)engagement|offset (show|reset)`).FindIndex(f.content); at != nil && !others.MatchString(f.name) {
 			t.Errorf("%s has %q", f.name, f.content[max(0, at[0]-40):min(len(f.content), at[1]+40)])

@@ -12,7 +12,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// pack is a package with services.
+// pack is a package of the API, which has services, or of events, which has none.
 type pack struct {
 	name     protoreflect.FullName
 	services []protoreflect.ServiceDescriptor
@@ -22,11 +22,11 @@ type pack struct {
 	enums []protoreflect.EnumDescriptor
 }
 
-// load compiles all definitions below dir. It returns the packages that have services, sorted by
-// name.
-func load(ctx context.Context, dir string) ([]*pack, error) {
+// load compiles all definitions below dir. It returns the packages that have services, and those that have
+// none, each sorted by name.
+func load(ctx context.Context, dir string) (apis, events []*pack, err error) {
 	var names []string
-	err := filepath.WalkDir(dir, func(name string, _ fs.DirEntry, err error) error {
+	err = filepath.WalkDir(dir, func(name string, _ fs.DirEntry, err error) error {
 		if err == nil && filepath.Ext(name) == ".proto" {
 			name, err = filepath.Rel(dir, name)
 			names = append(names, filepath.ToSlash(name))
@@ -34,7 +34,7 @@ func load(ctx context.Context, dir string) ([]*pack, error) {
 		return err
 	})
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	compiler := protocompile.Compiler{
 		Resolver:       protocompile.WithStandardImports(&protocompile.SourceResolver{ImportPaths: []string{dir}}),
@@ -42,7 +42,7 @@ func load(ctx context.Context, dir string) ([]*pack, error) {
 	}
 	files, err := compiler.Compile(ctx, names...)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	byName := map[protoreflect.FullName]*pack{}
 	for _, file := range files {
@@ -53,19 +53,23 @@ func load(ctx context.Context, dir string) ([]*pack, error) {
 		}
 		p.add(file)
 	}
-	var packages []*pack
 	for _, p := range byName {
+		p.finish()
 		if len(p.services) > 0 {
-			p.finish()
-			packages = append(packages, p)
+			apis = append(apis, p)
+		} else {
+			events = append(events, p)
 		}
 	}
-	if len(packages) == 0 {
-		return nil, fmt.Errorf("%s has no definition of a service", dir)
+	if len(apis) == 0 {
+		return nil, nil, fmt.Errorf("%s has no definition of a service", dir)
 	}
-	slices.SortFunc(packages, func(a, b *pack) int { return cmp.Compare(a.name, b.name) })
-	return packages, nil
+	slices.SortFunc(apis, inOrder)
+	slices.SortFunc(events, inOrder)
+	return apis, events, nil
 }
+
+func inOrder(a, b *pack) int { return cmp.Compare(a.name, b.name) }
 
 func (p *pack) add(file protoreflect.FileDescriptor) {
 	for i := range file.Services().Len() {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -9,22 +10,32 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/uuid"
 	"google.golang.org/genproto/googleapis/rpc/code"
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 
 	"example.com/lockstep/internal/problem"
 	"example.com/lockstep/internal/topics"
+	"example.com/lockstep/pkg/eventing"
 )
 
-// generate returns the reference of the definitions in a folder.
-func generate(t *testing.T, source string) (string, error) {
+// generate returns the pages of the definitions in a folder.
+func generate(t *testing.T, source string) (api, events string, err error) {
 	t.Helper()
-	out := filepath.Join(t.TempDir(), "grpc.md")
+	out := t.TempDir()
 	if err := run(t.Context(), []string{"-proto", source, "-o", out}, io.Discard); err != nil {
-		return "", err
+		return "", "", err
 	}
-	text, err := os.ReadFile(out)
-	return string(text), err
+	return read(t, out, "grpc.md"), read(t, out, "events.md"), nil
+}
+
+func read(t *testing.T, dir, name string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(dir, name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
 }
 
 const everyKind = `syntax = "proto3";
@@ -63,9 +74,13 @@ enum Kind {
 
 func TestReference(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
+	dir, topic := t.TempDir(), topics.All[0]
 	for name, text := range map[string]string{
-		"thing/v1/thing.proto": everyKind, "event/v1/event.proto": "syntax = \"proto3\";\npackage event.v1;\nmessage Event {}\n",
+		"thing/v1/thing.proto": everyKind, "event/v1/event.proto": "syntax = \"proto3\";\npackage " + topic.Aggregate + `.events.v1;
+			message Event { oneof payload { Begun begun = 1; } }
+			// The first.
+			message Begun { optional string name = 1; }
+		`,
 	} {
 		if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o755); err != nil {
 			t.Fatal(err)
@@ -74,7 +89,7 @@ func TestReference(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	got, err := generate(t, dir)
+	got, events, err := generate(t, dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -92,13 +107,21 @@ func TestReference(t *testing.T) {
 			t.Errorf("no %q", want)
 		}
 	}
-	if strings.Contains(got, "event.v1") || strings.Contains(got, "### thing.v1.GetRequest") {
+	for _, want := range []string{
+		"| `" + topic.Name + "` | `" + topic.Aggregate + "` | [`", "](#" + topic.Aggregate + ".events.v1.Event) | `Begun` |\n",
+		".Begun\n\nThe first.\n", "| `name` | 1 | optional `string` |  |\n",
+	} {
+		if !strings.Contains(strings.TrimPrefix(events, rules), want) {
+			t.Errorf("no %q in %s", want, strings.TrimPrefix(events, rules))
+		}
+	}
+	if strings.Contains(got, "events.v1.Event") || strings.Contains(got, "### thing.v1.GetRequest") {
 		t.Error("a package without services, or a request for the second time")
 	}
 	if t.Failed() {
 		t.Log(strings.TrimPrefix(got, intro))
 	}
-	if _, err := generate(t, filepath.Join(dir, "event")); err == nil || !strings.Contains(err.Error(), "no definition of a service") {
+	if _, _, err := generate(t, filepath.Join(dir, "event")); err == nil || !strings.Contains(err.Error(), "no definition of a service") {
 		t.Errorf("without services: %v", err)
 	}
 }
@@ -113,22 +136,19 @@ var ofREST = []string{"TOO_LARGE", "UNSUPPORTED_MEDIA_TYPE", "METHOD_NOT_ALLOWED
 // these is there, with its code, and no other one is.
 func TestReasonsAreDocumented(t *testing.T) {
 	t.Parallel()
-	text, err := os.ReadFile("../../docs/grpc.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := read(t, "../../docs", "grpc.md")
 	known := map[string]bool{}
 	for c := problem.CodeInternal; c <= problem.CodeCanceled; c++ {
 		s := problem.New(c, "", "").GRPCStatus()
 		reason := s.Details()[0].(*errdetails.ErrorInfo).GetReason()
 		known[reason] = true
-		if row := "| " + quoted(reason) + " | " + code.Code(s.Code()).String() + " |"; !slices.Contains(ofREST, reason) && !strings.Contains(string(text), row) {
+		if row := "| " + quoted(reason) + " | " + code.Code(s.Code()).String() + " |"; !slices.Contains(ofREST, reason) && !strings.Contains(text, row) {
 			t.Errorf("no row %s", row)
 		}
 	}
 	for _, reason := range reasonsInCode(t) {
 		known[reason] = true
-		if !strings.Contains(string(text), reason) {
+		if !strings.Contains(text, reason) {
 			t.Errorf("no %s", reason)
 		}
 	}
@@ -137,7 +157,7 @@ func TestReasonsAreDocumented(t *testing.T) {
 			known[strings.ToUpper(topic.Aggregate)+end] = true
 		}
 	}
-	for _, list := range regexp.MustCompile(`(?:Reasons of errors: |\(reason )([A-Z_,\s]+)`).FindAllStringSubmatch(string(text), -1) {
+	for _, list := range regexp.MustCompile(`(?:Reasons of errors: |\(reason )([A-Z_,\s]+)`).FindAllStringSubmatch(text, -1) {
 		for _, reason := range strings.FieldsFunc(list[1], func(r rune) bool { return r != '_' && (r < 'A' || r > 'Z') }) {
 			if !known[reason] {
 				t.Errorf("%s is in no code", reason)
@@ -169,4 +189,19 @@ func reasonsInCode(t *testing.T) (reasons []string) {
 		t.Fatalf("found %q", reasons)
 	}
 	return reasons
+}
+
+// TestAttributesAreDocumented compares the attributes in docs/events.md with those of a message.
+func TestAttributesAreDocumented(t *testing.T) {
+	t.Parallel()
+	_, table, _ := strings.Cut(read(t, "../../docs", "events.md"), "| attribute |")
+	table, _, _ = strings.Cut(table, "\n\n")
+	var got []string
+	for _, row := range regexp.MustCompile("(?m)^\\| `([a-z_]+)` \\|").FindAllStringSubmatch(table, -1) {
+		got = append(got, row[1])
+	}
+	whole := eventing.Event{TraceParent: "of the request", PreviousEventID: uuid.Max}
+	if want := slices.Sorted(maps.Keys(whole.Message().GetAttributes())); !slices.Equal(slices.Sorted(slices.Values(got)), want) {
+		t.Errorf("documented are %q, a message has %q", got, want)
+	}
 }

@@ -16,12 +16,17 @@ type page struct {
 	known map[protoreflect.FullName]bool
 }
 
-// render returns the reference of the packages in Markdown.
-func render(packages []*pack) string {
+func newPage(packages []*pack) *page {
 	p := &page{known: map[protoreflect.FullName]bool{}}
 	for _, pack := range packages {
 		p.known[pack.name] = true
 	}
+	return p
+}
+
+// render returns the reference of the packages in Markdown.
+func render(packages []*pack) string {
+	p := newPage(packages)
 	for _, pack := range packages {
 		for _, service := range pack.services {
 			p.service(service)

@@ -41,7 +41,7 @@ resource "google_pubsub_topic" "events" {
 
   message_storage_policy {
     allowed_persistence_regions = [var.region]
-    enforce_in_transit          = true # a publish by way of another region is refused
+    enforce_in_transit          = true # publishing and subscribing by way of another region are refused
   }
 
   schema_settings {
@@ -94,7 +94,7 @@ resource "google_pubsub_topic" "dead_letters" {
 
   message_storage_policy {
     allowed_persistence_regions = [var.region]
-    enforce_in_transit          = true # a publish by way of another region is refused
+    enforce_in_transit          = true # publishing and subscribing by way of another region are refused
   }
 }
 

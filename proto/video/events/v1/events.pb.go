@@ -450,6 +450,7 @@ func (x *VideoUpdated) GetCleared() []string {
 }
 
 // VideoDeleted ends a video: no event of it follows.
+// After a restore of the owner, a later epoch may have the video again.
 type VideoDeleted struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	VideoId       string                 `protobuf:"bytes,1,opt,name=video_id,json=videoId,proto3" json:"video_id,omitempty"`
