@@ -236,14 +236,10 @@ func (p *player) settle() {
 		p.breakStream()
 	}
 	p.held = nil
-	for quiet := 0; quiet < 3; {
+	// A pull may find nothing while messages are left: the server sends them to a stream until it notices that the stream is broken.
+	for end := time.Now().Add(patience); p.unacked()[subscriptionName] > 0 && time.Now().Before(end); {
 		p.pass(31 * time.Second) // longer than any lease or backoff
 		got := p.pull()
-		if len(got) == 0 {
-			quiet++
-			continue
-		}
-		quiet = 0
 		p.take(got, &got)
 		p.settleAll(got)
 		p.held = nil
