@@ -38,9 +38,10 @@ function contradicts(row, e) {
 // settles says whether the owner's answer decides about an event that does not fit the row. If not, the owner
 // has to be asked again: the answer may come from a replica that lags, or from a former primary.
 export function settles(owned, asOf, row, e) {
-  if (owned.epoch >= e.epoch && !newer(e, owned) && !contradicts(owned, e)) return true; // it has the event
-  const latest = Math.max(Date.parse(e.at), Date.parse(row.at ?? e.at));
-  return (owned.version === 0 || owned.epoch >= e.epoch) && Date.parse(asOf) > latest + 30_000; // it lost the event
+  if (owned.version > 0 && owned.epoch < Math.max(row.epoch, e.epoch)) return false;
+  if (Date.parse(asOf) > Math.max(Date.parse(e.at), Date.parse(row.at ?? e.at)) + 30_000) return true; // what it lacks is lost
+  const before = owned.epoch === row.epoch && owned.at < row.at; // perhaps a state from before the row
+  return owned.version > 0 && !newer(e, owned) && !contradicts(owned, e) && !before;
 }
 
 // applied is the row after an event.
