@@ -28,19 +28,25 @@ const pubsub = new PubSub({ projectId: GOOGLE_CLOUD_PROJECT }); // finds PUBSUB_
 const subscription = pubsub.subscription(SUBSCRIPTION);
 const deadLetters = pubsub.topic(`${SUBSCRIPTION}.dlq`, { messageOrdering: true });
 
-// ask repeats a call while its owner is away or busy. Meanwhile the client extends the leases of the messages.
+// ask repeats a call until the owner answers: no outage and no missing right makes a dead letter. Only a request that
+// the owner can never take is an error. Meanwhile the client extends the leases of the messages.
 async function ask(method, request) {
-  const passing = [grpc.status.UNAVAILABLE, grpc.status.RESOURCE_EXHAUSTED, grpc.status.DEADLINE_EXCEEDED];
-  for (;;) {
+  for (let tries = 0; ; tries++) {
     try {
       return await new Promise((resolve, reject) => {
         owner[method](request, { deadline: Date.now() + 30_000 }, (err, answer) => (err ? reject(err) : resolve(answer)));
       });
     } catch (err) {
-      if (!passing.includes(err.code)) throw err;
-      await pause(500);
+      if (err.code === grpc.status.INVALID_ARGUMENT) throw err;
+      console.error(`${method}: ${err.message}`);
+      await backOff(tries);
     }
   }
+}
+
+// backOff waits for half a second at first, and for up to ten. The random part spreads the calls of many readers.
+function backOff(tries) {
+  return pause(Math.min(500 * 2 ** tries, 10_000) * (0.5 + Math.random() / 2));
 }
 
 // fill takes the rows from before the subscription. No event brings them.
@@ -75,14 +81,14 @@ function decode({ data, attributes: a, orderingKey }) {
 
 // repair takes the owner's row, which has the event, or shows that the owner lost it.
 async function repair(e) {
-  for (;;) {
+  for (let tries = 0; ; tries++) {
     const answer = await ask("GetVideoRows", { video_ids: [e.aggregate_id] });
     const owned = answer.videos.length > 0 ? ownedRow(answer.videos[0]) : unknown;
     if (settles(owned, time(answer.as_of), rows.get(e.aggregate_id) ?? unknown, e)) {
       if (owned.version === 0) throw new Error("aggregate_id: the owner does not know it");
       return rows.set(e.aggregate_id, owned);
     }
-    await pause(500);
+    await backOff(tries);
   }
 }
 
