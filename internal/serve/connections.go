@@ -33,17 +33,19 @@ type connections struct {
 	// unread counts the connections whose first request has not reached the handler. If [http.Server.Shutdown]
 	// begins before net/http has read such a request, net/http reads the request, notices the shutdown and
 	// closes the connection without an answer.
-	unread int
-	left   chan struct{} // has a token after unread has become smaller
+	unread  int
+	left    chan struct{} // has a token after unread has become smaller
+	leaving bool          // the drain has begun
 }
 
 // connection is an open one. While it is in one of the lists, since is its time of arrival there.
 type connection struct {
 	net.Conn
 
+	late      bool        // it was accepted while draining
 	requested atomic.Bool // a request has reached the handler
-	unread    bool
-	http2     bool // it is unread over HTTP/2, and ends by a GOAWAY
+	unread    bool        // a late one over HTTP/2 is so until its end: a further request may be on its way
+	http2     bool        // it is unread over HTTP/2, and ends by a GOAWAY
 	in        *list.List
 	at        *list.Element
 	since     time.Time
@@ -65,15 +67,15 @@ func newConnections() *connections {
 func (s *connections) of(server *http.Server) {
 	server.ConnState = s.state
 	server.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
-		opened := &connection{Conn: c}
 		s.mu.Lock()
 		defer s.mu.Unlock()
+		opened := &connection{Conn: c, late: s.leaving}
 		s.open[c] = opened
 		return context.WithValue(ctx, connectionKey{}, opened)
 	}
 	next := server.Handler
 	server.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if c := connectionOf(r); c != nil && c.requested.CompareAndSwap(false, true) {
+		if c := connectionOf(r); c != nil && c.requested.CompareAndSwap(false, true) && !(c.late && r.ProtoMajor == 2) {
 			s.mu.Lock()
 			s.read(c)
 			s.mu.Unlock()
@@ -95,8 +97,9 @@ func (s *connections) state(conn net.Conn, now http.ConnState) {
 		s.unread++
 		s.add(c)
 	case http.StateIdle:
-		// Over HTTP/2 a connection is idle from its settings on, before its first request.
-		if c.http2 = !c.requested.Load(); !c.http2 {
+		// Over HTTP/2 a connection is idle from its settings on, before its first request. One that is not late has a
+		// GOAWAY since the begin of the drain.
+		if c.http2 = c.late; !c.late {
 			s.read(c)
 		}
 		s.add(c)
@@ -114,10 +117,11 @@ func (s *connections) state(conn net.Conn, now http.ConnState) {
 	}
 }
 
-// leave sends a goAway on each connection of HTTP/2, also on those without a request.
+// leave sends a goAway on each connection of HTTP/2 that has had none, also on those without a request.
 func (s *connections) leave() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.leaving = true
 	for conn := range s.open {
 		go conn.(*framed).leave() //nolint:forcetypeassert // serve accepts no others
 	}
@@ -168,7 +172,7 @@ func (s *connections) oldest() *connection {
 
 // awaitFirst returns when all first requests are read. After unreadTimeout it closes the connections without
 // one, because a shutdown would wait for them and not answer them. Those of HTTP/2 are left to the shutdown,
-// which sends a GOAWAY. It is called once, after the last connection was accepted.
+// which sends a GOAWAY. It is called once, after the last connection was accepted and leave was called.
 func (s *connections) awaitFirst() {
 	timeout := time.After(unreadTimeout)
 	for !s.allRead() {

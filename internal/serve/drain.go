@@ -7,17 +7,14 @@ import (
 	"strings"
 )
 
-// announceDrain tells the client of r, while draining, to open its next connection elsewhere. The balancer of a client may choose
-// this instance for that connection, too, which is then served and told the same.
+// announceDrain tells the client of r, while draining, to open its next connection elsewhere. Over HTTP/2, leave does. The
+// balancer of a client may choose this instance for the next connection, too. If it also got a GOAWAY with its first request, a
+// client without another choice would open a connection for nearly each request. Each GOAWAY can fail a request: some
+// clients, such as Go's and Node's, do not always send a request again that they have not yet written on the connection.
 func (s *Server) announceDrain(w http.ResponseWriter, r *http.Request) {
-	if !s.health.draining.Load() {
-		return
+	if s.health.draining.Load() && r.ProtoMajor == 1 {
+		w.Header().Set("Connection", "close")
 	}
-	if c := connectionOf(r); r.ProtoMajor == 2 && c != nil {
-		c.Conn.(*framed).leave() //nolint:forcetypeassert // serve accepts no others
-		return
-	}
-	w.Header().Set("Connection", "close")
 }
 
 func waitOr(done <-chan struct{}, failed <-chan error) error {

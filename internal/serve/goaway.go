@@ -47,6 +47,15 @@ func (f *framed) Write(p []byte) (int, error) {
 	return n, err
 }
 
+// CloseWrite is for net/http, which closes its half of a connection behind the answer to a request that it has not read to the end.
+// Without it, the client finds the end of the connection later, as a reset.
+func (f *framed) CloseWrite() error {
+	if half, ok := f.Conn.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite()
+	}
+	return nil
+}
+
 func (f *framed) announce() error {
 	if !f.leaving.Load() || f.sent || !f.http2 || len(f.header) > 0 || f.payload > 0 {
 		return nil

@@ -2,10 +2,14 @@ package serve
 
 import (
 	"bytes"
+	"errors"
+	"io"
 	"net"
 	"testing"
 
 	"golang.org/x/net/http2"
+
+	"example.com/lockstep/internal/porttest"
 )
 
 // written is a connection that keeps what is written to it.
@@ -53,5 +57,38 @@ func TestAGoAwayCutsNoFrame(t *testing.T) {
 		if kinds[http2.FrameGoAway] != 1 || kinds[http2.FrameData] != 2 || kinds[http2.FrameSettings] != 2 {
 			t.Errorf("cut behind %d bytes: %v", cut, kinds)
 		}
+	}
+}
+
+// TestOnlyTheAnswersEnd: net/http refuses a request that it does not read to its end. It closes its half of the connection
+// behind the answer, and the whole only later. A reset, which could destroy the answer, would follow the bytes of the request.
+func TestOnlyTheAnswersEnd(t *testing.T) {
+	t.Parallel()
+	lis := porttest.Listen(t)
+	client, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", lis.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	server, err := framingListener{lis}.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Close()
+	half, ok := server.(interface{ CloseWrite() error })
+	if !ok {
+		t.Fatal("net/http finds no CloseWrite")
+	}
+	if err := half.CloseWrite(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := client.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+		t.Errorf("the client reads %v, want EOF", err)
+	}
+	if _, err := client.Write([]byte("x")); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := server.Read(make([]byte, 1)); n != 1 || err != nil {
+		t.Errorf("the server reads %d bytes, %v", n, err)
 	}
 }

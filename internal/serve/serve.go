@@ -31,10 +31,10 @@
 //
 //   - Readiness and gRPC health go off.
 //   - For 2 s everything is still served. Each answer over HTTP/1 tells the client to open its next connection
-//     elsewhere (Connection: close). A connection of HTTP/2 gets a GOAWAY that drops no stream: at once, or
-//     with its first request if it is opened meanwhile.
+//     elsewhere (Connection: close). A connection of HTTP/2 gets a GOAWAY that drops no stream.
 //   - The connections in the queue of the listener are accepted, and the listener closes. Accepted
-//     connections get 1 s to send their first request, and requests in flight get 3.5 s to end.
+//     connections get 1 s to send their first request. A connection of HTTP/2 that was opened during the drain gets its GOAWAY
+//     now, and 1 s for the requests that are on their way. Requests in flight get 3.5 s to end.
 //   - The remaining requests are cut off and named in the error of Run.
 //
 // Then the loops of the process end, and the process. Each part has a limit, which it needs only if something
@@ -194,6 +194,7 @@ func (s *Server) serve(ctx context.Context, lis net.Listener) error {
 		return fmt.Errorf("stop listening on %s: %w", lis.Addr(), err)
 	}
 	_ = server.Serve(framingListener{queued}) // its error says that there are no more
+	conns.leave()
 	return s.shutdown(server, conns)
 }
 
