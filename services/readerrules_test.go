@@ -19,7 +19,7 @@ import (
 const answerAll = `import { readFileSync } from "node:fs";
 import { decide, settles } from "./rules.mjs";
 const cases = JSON.parse(readFileSync(0));
-console.log(JSON.stringify(cases.map(({ row, event, owned, asOf }) => %s)));`
+console.log(JSON.stringify(cases.map(({ row, event, owned, as_of }) => %s)));`
 
 // place is a row, or an event, in the words of clients/reader.
 type place struct {
@@ -62,7 +62,7 @@ type judged struct {
 	Row   place  `json:"row"`
 	Event place  `json:"event"`
 	Owned place  `json:"owned"`
-	AsOf  string `json:"asOf,omitempty"`
+	AsOf  string `json:"as_of,omitempty"`
 }
 
 // TestAnswersOfTheNodeReader compares settles, which judges an answer of the owner, with inbox.Has and inbox.Adopt. The
@@ -82,7 +82,7 @@ func TestAnswersOfTheNodeReader(t *testing.T) {
 			}
 		}
 	}
-	for i, settled := range rulesOfReader[bool](t, "settles(owned, asOf, row, event)", cases) {
+	for i, settled := range rulesOfReader[bool](t, "settles(owned, as_of, row, event)", cases) {
 		c := cases[i]
 		asOf, _ := time.Parse(time.RFC3339, c.AsOf) // zero if it is unknown
 		has := inbox.Has(c.Owned.position(), c.Event.change().Event, asOf)

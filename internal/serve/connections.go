@@ -75,7 +75,7 @@ func (s *connections) of(server *http.Server) {
 	}
 	next := server.Handler
 	server.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if c := connectionOf(r); c != nil && c.requested.CompareAndSwap(false, true) && !(c.late && r.ProtoMajor == 2) {
+		if c := connectionOf(r); c != nil && c.requested.CompareAndSwap(false, true) && (!c.late || r.ProtoMajor != 2) {
 			s.mu.Lock()
 			s.read(c)
 			s.mu.Unlock()
